@@ -1,0 +1,23 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: bench test lint
+bench: .venv/installed  ## install, run the default sweep, show the result
+	$(BIN)/moebench sweep
+
+test: .venv/installed-test  ## install with the test extra, run the whole suite
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "moebench needs Python 3.11 or newer, this is " + sys.version'
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e .
+	touch $@
+
+.venv/installed-test: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[test]'
+	touch $@ .venv/installed

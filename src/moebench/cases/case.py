@@ -1,0 +1,137 @@
+"""A case is one row of the report: a workload, and who does it. Its id says all of it."""
+
+from enum import StrEnum
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from moebench.cases.shape import Shape
+
+
+class Mode(StrEnum):
+    INFERENCE = "inference"
+    TRAINING = "training"
+
+
+class Category(StrEnum):
+    SINGLE_LAYER = "single_layer"
+    WIDTH = "width"
+    PACKING = "packing"
+
+
+class Precision(StrEnum):
+    BF16 = "bf16"
+    MXFP8 = "mxfp8"
+
+
+class Pipeline(StrEnum):
+    EAGER = "eager"
+    NATIVE = "native"
+    STANDARD = "standard"
+    STAGED = "staged"
+    MEGA = "mega"
+
+
+PIPELINES: dict[str, dict[Precision, tuple[Pipeline, ...]]] = {
+    "torch": {Precision.BF16: (Pipeline.EAGER,), Precision.MXFP8: (Pipeline.EAGER,)},
+    "dist_moe": {Precision.BF16: (Pipeline.STANDARD,), Precision.MXFP8: (Pipeline.STAGED, Pipeline.MEGA)},
+    "mok": {Precision.BF16: (Pipeline.NATIVE,), Precision.MXFP8: (Pipeline.NATIVE,)},
+}
+"""The pipelines of each backend that a matrix can name without importing it."""
+
+SHAPE_AXES = ("T", "D", "E", "K")
+"""Axes that an id names only where they differ from the matrix's own shape, in this order."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Measure(_Frozen):
+    """How a case is measured, and what its numbers must satisfy to be accepted."""
+
+    windows: int = Field(default=5, ge=1, description="timed windows")
+    iterations: int = Field(default=30, ge=1, description="iterations in a window")
+    warmups: int = Field(default=10, ge=0, description="untimed iterations before the first window")
+    max_window_spread: float | None = Field(
+        default=None, gt=0, description="largest (max - min) / median over window times; absent: no gate"
+    )
+    seed: int = Field(default=0, ge=0, description="seed of routing, inputs and weights")
+
+
+class Capacity(_Frozen):
+    """Memory policies of the backends, in units of T*K rows where they are factors."""
+
+    slot_factor: float = Field(default=8.0, ge=0, description="dist_moe: optional bytes of the activation slot")
+    scratch_factor: float = Field(default=8.0, gt=0, description="dist_moe: receive rows that scratch holds")
+    chunks: int = Field(default=4, ge=1, description="dist_moe mega: token chunks in flight")
+    pad_rows: int = Field(default=256, ge=1, description="mok: rows of an expert are padded up to this")
+    minibatch_rows: int = Field(default=4096, ge=1, description="mok: granule of overlap")
+    macrobatch_rows: int = Field(default=131072, ge=1, description="mok: retained rows of a layer")
+    retained_factor: float | None = Field(
+        default=None, gt=0, description="mok: retained rows as a factor, in place of macrobatch_rows"
+    )
+
+
+class Case(_Frozen):
+    """One row of the report, with everything a rank needs to do it."""
+
+    backend: str
+    mode: Mode
+    ep: int = Field(ge=1, description="expert-parallel ranks")
+    precision: Precision
+    pipeline: Pipeline
+    category: Category
+    shape: Shape
+    imbalance: float = Field(ge=0, description="rows of rank 0 over T*K; 1.0 in packing")
+    profile: str | None = Field(default=None, description="packing: letter of the profile")
+    layer_imbalances: tuple[float, ...] = Field(description="imbalance of each layer")
+    overridden: tuple[str, ...] = Field(default=(), description="shape axes that differ from the matrix")
+    measure: Measure = Measure()
+    capacity: Capacity = Capacity()
+    unsupported: str | None = Field(default=None, description="why no backend can do it, if so")
+
+    @property
+    def layers(self) -> int:
+        return len(self.layer_imbalances)
+
+    @property
+    def training(self) -> bool:
+        return self.mode is Mode.TRAINING
+
+    @property
+    def passes(self) -> int:
+        """1 for inference; 3 for training (forward, and the two products of backward)."""
+        return 3 if self.training else 1
+
+    @property
+    def experts_per_rank(self) -> int:
+        return self.shape.E // self.ep
+
+    @property
+    def variant(self) -> str:
+        return self.profile if self.profile is not None else f"i{self.imbalance:g}"
+
+    @property
+    def _tail(self) -> str:
+        axes = "".join(f"-{axis}{getattr(self.shape, axis)}" for axis in self.overridden)
+        return f"{self.category}-{self.variant}-F{self.shape.F}{axes}"
+
+    @cached_property
+    def id(self) -> str:
+        return f"{self.backend}-{self.work_id}"
+
+    @property
+    def work_id(self) -> str:
+        """The id without its backend: the sort key of a report."""
+        return f"{self.mode}-ep{self.ep}-{self.precision}-{self.pipeline}-{self._tail}"
+
+    @property
+    def workload_id(self) -> str:
+        """The work, whoever does it: cases that may be compared share it."""
+        return f"{self.mode}-ep{self.ep}-{self.precision}-{self._tail}"
+
+
+def report_order(case: Case) -> tuple[str, str]:
+    """Sort key of cases in a report: id without backend as text (`ep16` before `ep8`), then the full id."""
+    return case.work_id, case.id

@@ -1,0 +1,218 @@
+"""Blocks of a matrix multiplied into cases, and the flags that narrow or replace its axes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import product
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from moebench.cases.case import (
+    PIPELINES,
+    SHAPE_AXES,
+    Capacity,
+    Case,
+    Category,
+    Measure,
+    Mode,
+    Pipeline,
+    Precision,
+    report_order,
+)
+from moebench.cases.matrix import Block, Matrix, explain
+from moebench.cases.routing import rows_per_expert
+from moebench.cases.shape import Shape
+from moebench.errors import UsageError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the command line asked for. An empty list leaves an axis as the matrix has it."""
+
+    backend: list[str] = field(default_factory=list)
+    mode: list[Mode] = field(default_factory=list)
+    ep: list[int] = field(default_factory=list)
+    precision: list[Precision] = field(default_factory=list)
+    pipeline: list[Pipeline] = field(default_factory=list)
+    category: list[Category] = field(default_factory=list)
+    imbalance: list[float] = field(default_factory=list)
+    F: list[int] = field(default_factory=list)
+    shape: dict[str, int] = field(default_factory=dict)
+    select: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cases of a matrix after the flags, in report order; `notes` says which axes were replaced."""
+
+    matrix: Matrix
+    cases: list[Case]
+    notes: list[str]
+
+
+REPLACEABLE = ("backend", "ep", "precision", "imbalance", "F")
+"""Open axes: a flag may bring values that the matrix does not have. The others are closed sets."""
+
+
+def pipelines_of(backend: str, precision: Precision) -> tuple[Pipeline, ...]:
+    """Pipelines of a backend in report order of a matrix. Raises UsageError for an unknown backend."""
+    if backend not in PIPELINES:
+        raise UsageError(f"there is no backend named {backend!r}. Known: {', '.join(sorted(PIPELINES))}.")
+    return PIPELINES[backend].get(precision, ())
+
+
+def select(matrix: Matrix, flags: Flags | None = None) -> Selection:
+    """Expand a matrix and apply the flags.
+
+    A flag narrows its axis. If a listed value of an open axis is in no case of the matrix, the axis is replaced
+    in every block by the listed values; duplicates so made merge. `--imbalance` leaves packing cases out.
+    Raises UsageError for a matrix that contradicts itself, and when nothing is left.
+    """
+    flags = flags or Flags()
+    own = _expand(matrix, matrix.sweep, strict=True)
+    notes = []
+    changed: dict[str, list[Any]] = {}
+    for axis in REPLACEABLE:
+        asked = getattr(flags, axis)
+        present = {_value(case, axis) for case in own if not (axis == "imbalance" and _is_packing(case))}
+        if asked and not set(asked) <= present:
+            changed[axis] = asked
+            new = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in asked)
+            notes.append(f"{axis} replaced by {new} in every block: {matrix.name} has no such case")
+    if flags.shape:
+        notes.append("shape set to " + " ".join(f"{axis}={n}" for axis, n in flags.shape.items()))
+    cases = own
+    if changed or flags.shape:
+        blocks = [_replaced(block, changed, flags.shape) for block in matrix.sweep]
+        cases = _expand(matrix, blocks, strict=False)
+    cases = [case for case in cases if _wanted(case, flags)]
+    if not cases:
+        raise UsageError(
+            f"{matrix.path}: no case is left after the flags. `moebench cases --matrix {matrix.name}` lists what "
+            "the matrix has."
+        )
+    return Selection(matrix, sorted(cases, key=report_order), notes)
+
+
+def _value(case: Case, axis: str) -> Any:
+    return case.shape.F if axis == "F" else getattr(case, axis)
+
+
+def _is_packing(case: Case) -> bool:
+    return case.category is Category.PACKING
+
+
+def _wanted(case: Case, flags: Flags) -> bool:
+    for axis in ("backend", "mode", "ep", "precision", "pipeline", "category", "F"):
+        asked = getattr(flags, axis)
+        if asked and _value(case, axis) not in asked:
+            return False
+    if flags.imbalance and (_is_packing(case) or case.imbalance not in flags.imbalance):
+        return False
+    return not flags.select or any(fnmatchcase(case.id, pattern) for pattern in flags.select)
+
+
+def _replaced(block: Block, changed: dict[str, list[Any]], shape: dict[str, int]) -> Block:
+    update: dict[str, Any] = dict(changed)
+    if block.category is Category.PACKING:
+        update.pop("imbalance", None)
+    if "backend" in changed or "precision" in changed:
+        update["pipeline"] = None
+    if shape:
+        update["shape"] = block.shape.model_copy(update=shape)
+    return block.model_copy(update=update)
+
+
+def _expand(matrix: Matrix, blocks: list[Block], *, strict: bool) -> list[Case]:
+    """Cases of all blocks. Strict: the blocks are the file's own, so a duplicate or an impossible case is an error."""
+    cases: dict[str, tuple[int, Case]] = {}
+    for number, block in enumerate(blocks, 1):
+        where = f"{matrix.path}: [[sweep]] block {number}"
+        for case in _expand_block(matrix, block, where):
+            if strict and case.unsupported:
+                raise UsageError(f"{where}: {case.id} is impossible: {case.unsupported}.")
+            if strict and case.id in cases:
+                raise UsageError(f"{where}: {case.id} is a duplicate: block {cases[case.id][0]} makes it too.")
+            cases.setdefault(case.id, (number, case))
+    return [case for _, case in cases.values()]
+
+
+def _expand_block(matrix: Matrix, block: Block, where: str) -> Iterator[Case]:
+    measure = _merged(Measure, matrix.measure, block.measure, f"{where}: measure")
+    capacity = _merged(Capacity, matrix.capacity, block.capacity, f"{where}: capacity")
+    for variant, shape in product(_variants(matrix, block, where), _shapes(matrix, block, where)):
+        for backend, mode, ep, precision in product(block.backend, block.mode, block.ep, block.precision):
+            pipelines = _pipelines(block, backend, precision, where)
+            for pipeline in pipelines:
+                yield Case(
+                    backend=backend,
+                    mode=mode,
+                    ep=ep,
+                    precision=precision,
+                    pipeline=pipeline,
+                    category=block.category,
+                    shape=shape,
+                    overridden=tuple(a for a in SHAPE_AXES if getattr(shape, a) != getattr(matrix.shape, a)),
+                    measure=measure,
+                    capacity=capacity,
+                    unsupported=_impossible(shape, ep, variant["layer_imbalances"]),
+                    **variant,
+                )
+
+
+def _pipelines(block: Block, backend: str, precision: Precision, where: str) -> list[Pipeline]:
+    try:
+        known = pipelines_of(backend, precision)
+    except UsageError as error:
+        raise UsageError(f"{where}: key `backend`: {error}") from error
+    if block.pipeline is None:
+        return list(known)
+    return [pipeline for pipeline in known if pipeline in block.pipeline]
+
+
+def _variants(matrix: Matrix, block: Block, where: str) -> list[dict[str, Any]]:
+    if block.category is not Category.PACKING:
+        if block.profile is not None:
+            raise UsageError(f"{where}: key `profile` belongs to packing, not to {block.category}.")
+        return [
+            {"imbalance": float(i), "layer_imbalances": (float(i),)} for i in block.imbalance or [1.0]
+        ]
+    if block.imbalance is not None:
+        raise UsageError(f"{where}: key `imbalance` has no meaning in packing: its layers follow `profile`.")
+    if block.profile is None:
+        raise UsageError(f"{where}: packing needs the key `profile`, a list of names from [profiles].")
+    for letter in block.profile:
+        if letter not in matrix.profiles:
+            known = ", ".join(sorted(matrix.profiles)) or "none"
+            raise UsageError(f"{where}: key `profile`, value {letter!r}: not in [profiles] (which has {known}).")
+    return [
+        {"imbalance": 1.0, "profile": letter, "layer_imbalances": tuple(map(float, matrix.profiles[letter]))}
+        for letter in block.profile
+    ]
+
+
+def _shapes(matrix: Matrix, block: Block, where: str) -> list[Shape]:
+    try:
+        base = block.shape.onto(matrix.shape)
+        return [Shape.model_validate(base.model_dump() | {"F": F}) for F in block.F or [base.F]]
+    except ValidationError as error:
+        raise UsageError(f"{where}: {explain(error, Shape)}") from error
+
+
+def _merged(model: type[M], base: M, override: dict[str, Any], where: str) -> M:
+    try:
+        return model.model_validate(base.model_dump() | override)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {explain(error, model)}") from error
+
+
+def _impossible(shape: Shape, ep: int, imbalances: tuple[float, ...]) -> str | None:
+    for layer, imbalance in enumerate(imbalances):
+        try:
+            rows_per_expert(shape.T, shape.K, shape.E, ep, imbalance)
+        except ValueError as error:
+            return f"layer {layer}: {error}" if len(imbalances) > 1 else str(error)
+    return None

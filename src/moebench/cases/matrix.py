@@ -1,0 +1,159 @@
+"""Matrix files: TOML that says which cases there are. Every mistake in one is named by file, block and key."""
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from moebench.cases.case import Capacity, Category, Measure, Mode, Pipeline, Precision
+from moebench.cases.shape import Shape
+from moebench.errors import UsageError
+
+T = TypeVar("T")
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+Listed = Annotated[list[T], BeforeValidator(_as_list), Field(min_length=1)]
+"""A list in which TOML may leave out the brackets around a single value."""
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ShapeOverride(BaseModel):
+    """Axes of the shape that a block sets for its own cases; F is an axis of the block itself."""
+
+    model_config = _STRICT
+    T: int | None = Field(default=None, ge=1)
+    D: int | None = Field(default=None, ge=8)
+    E: int | None = Field(default=None, ge=1)
+    K: int | None = Field(default=None, ge=1)
+    S: int | None = Field(default=None, ge=0)
+
+    def onto(self, shape: Shape) -> Shape:
+        return Shape.model_validate(shape.model_dump() | self.model_dump(exclude_none=True))
+
+
+Loose = ConfigDict(frozen=True, extra="forbid")
+
+
+class Block(BaseModel):
+    """One [[sweep]]: lists that are multiplied into cases, and what this block overrides."""
+
+    model_config = Loose
+    category: Category
+    backend: Listed[Annotated[str, Field(strict=True, min_length=1)]]
+    mode: Listed[Mode]
+    ep: Listed[Annotated[int, Field(strict=True, ge=1)]]
+    precision: Listed[Precision]
+    pipeline: Listed[Pipeline] | None = Field(default=None, description="none: all of the backend's")
+    imbalance: Listed[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]] | None = None
+    profile: Listed[Annotated[str, Field(strict=True, min_length=1)]] | None = None
+    F: Listed[Annotated[int, Field(strict=True, ge=8)]] | None = Field(
+        default=None, description="none: the shape's F"
+    )
+    shape: ShapeOverride = ShapeOverride()
+    measure: dict[str, Any] = {}
+    capacity: dict[str, Any] = {}
+
+
+class Matrix(BaseModel):
+    """A matrix file, validated but not yet expanded."""
+
+    model_config = _STRICT
+    name: str
+    path: Path
+    shape: Shape
+    measure: Measure = Measure()
+    capacity: Capacity = Capacity()
+    profiles: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")],
+        Annotated[list[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=1)],
+    ] = {}
+    sweep: list[Block] = Field(min_length=1)
+
+
+def matrix_names() -> list[str]:
+    """Names of the matrices that come with moebench."""
+    return sorted(p.name.removesuffix(".toml") for p in _shipped() if p.name != "arms.toml")
+
+
+def _shipped() -> list[Path]:
+    folder = Path(str(files("moebench") / "matrices"))
+    return sorted(folder.glob("*.toml"))
+
+
+def find_matrix(name_or_path: str) -> Path:
+    """The file of a matrix given by name (`gb300`) or by path. Raises UsageError if there is none."""
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or "/" in name_or_path:
+        if path.is_file():
+            return path
+        raise UsageError(f"there is no matrix file {name_or_path}. Shipped matrices: {', '.join(matrix_names())}.")
+    for shipped in _shipped():
+        if shipped.name == f"{name_or_path}.toml":
+            return shipped
+    raise UsageError(
+        f"there is no matrix named {name_or_path!r}. Name one of {', '.join(matrix_names())}, "
+        "or give the path of a TOML file, such as ./mine.toml."
+    )
+
+
+def load_matrix(name_or_path: str) -> Matrix:
+    """Read and validate a matrix. Raises UsageError naming file, block, key and value."""
+    path = find_matrix(name_or_path)
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}.") from error
+    for reserved in ("name", "path"):
+        if reserved in raw:
+            raise UsageError(f"{path}: unknown key `{reserved}` at the top. Known: {_known(Matrix)}.")
+    try:
+        return Matrix.model_validate({**raw, "name": path.stem, "path": path})
+    except ValidationError as error:
+        raise UsageError(f"{path}: {explain(error, Matrix)}") from error
+
+
+def _known(model: type[BaseModel]) -> str:
+    return ", ".join(name for name in model.model_fields if name not in ("name", "path"))
+
+
+_TABLES: dict[str, type[BaseModel]] = {
+    "measure": Measure,
+    "capacity": Capacity,
+    "shape": Shape,
+    "sweep": Block,
+}
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of a validation as one sentence: block, key, value, and what would be right."""
+    problem = error.errors(include_url=False)[0]
+    where = [part for part in problem["loc"] if part != "function-before[_as_list(), list[nullable]]"]
+    block = _place(where)
+    key = str(where[-1]) if where else "?"
+    if isinstance(where[-1], int) and len(where) >= 2:
+        key = str(where[-2])
+    found = problem["input"]
+    if problem["type"] == "extra_forbidden":
+        table = _TABLES.get(str(where[0]), model) if len(where) > 1 else model
+        if len(where) > 2 and where[0] == "sweep" and where[2] == "shape":
+            table = ShapeOverride
+        return f"{block}: unknown key `{key}` (value {found!r}). Known keys: {_known(table)}."
+    if problem["type"] == "missing":
+        return f"{block}: the key `{key}` is missing."
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{block}: key `{key}`, value {found!r}: {message[:1].lower() + message[1:]}."
+
+
+def _place(where: list[Any]) -> str:
+    if len(where) > 1 and where[0] == "sweep":
+        return f"[[sweep]] block {where[1] + 1}"
+    return f"[{where[0]}]" if len(where) > 1 else "top level"
