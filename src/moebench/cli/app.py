@@ -1,0 +1,2 @@
+"""The command line. Each command is a thin module of its own; nothing heavy is imported to start."""
+

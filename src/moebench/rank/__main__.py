@@ -1,0 +1,93 @@
+"""What torchrun starts on every rank: the cases of one launch, one after the other."""
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from moebench.cases.case import Case
+from moebench.cases.plan import load_plan
+from moebench.rank.execution import Execution, StopAsked
+from moebench.rank.lifeline import die_with_parent
+from moebench.rank.progress import Progress
+from moebench.rank.spec import Job, LaunchSpec
+from moebench.rank.trace import trace_path, write_atomically
+from moebench.status import Reason, Status
+
+EXIT_AFTER_FAILURE = 13
+"""Exit status of a rank that struck a failure its peers cannot be told of."""
+
+
+def main() -> None:
+    agent_pid = int(os.environ.get("MOEBENCH_AGENT_PID", os.getppid()))
+    die_with_parent(agent_pid, signal.SIGKILL)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    spec = LaunchSpec.model_validate_json(Path(sys.argv[1]).read_bytes())
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    progress = Progress(spec.folder / "events" / f"rank-{rank}.jsonl")
+    progress.tell("start")
+    device = _join(spec)
+    cases = {planned.case.id: planned.case for planned in load_plan(spec.run).cases}
+    for job in spec.jobs:
+        case = cases[job.case_id]
+        if case.ep != world_size:
+            raise RuntimeError(f"{case.id} wants {case.ep} ranks, this launch has {world_size}")
+        if not _run(spec, job, case, rank, device, progress):
+            break
+    dist.barrier()
+    progress.tell("left")
+    dist.destroy_process_group()
+
+
+def _join(spec: LaunchSpec) -> torch.device:
+    """Join the process group and take this rank's device."""
+    if spec.device == "cuda":
+        local_rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        device = torch.device("cuda", local_rank % gpus)
+        torch.cuda.set_device(device)
+        collectives = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
+    else:
+        device, collectives = torch.device("cpu"), "gloo"
+    dist.init_process_group(collectives, timeout=timedelta(seconds=spec.collective_timeout_s))
+    return device
+
+
+def _run(spec: LaunchSpec, job: Job, case: Case, rank: int, device: torch.device, progress: Progress) -> bool:
+    """One job; False when the supervisor asked to stop before it."""
+    execution = Execution(case, job.attempt, rank, device, progress, spec.stop_file.exists)
+    trace = execution.trace
+    try:
+        execution.run()
+    except StopAsked:
+        return False
+    except BaseException as error:
+        trace.status, trace.reason = Status.FAILED, Reason.CRASHED
+        if isinstance(error, torch.OutOfMemoryError):
+            trace.reason = Reason.OUT_OF_MEMORY
+        trace.message = f"{type(error).__name__} in {trace.phase}: {error}"
+        traceback.print_exc()
+        _write(spec, execution)
+        progress.tell("died", case.id, job.attempt, trace.message)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(EXIT_AFTER_FAILURE)
+    _write(spec, execution)
+    progress.tell("ended", case.id, job.attempt)
+    return True
+
+
+def _write(spec: LaunchSpec, execution: Execution) -> None:
+    trace = execution.trace
+    path = trace_path(spec.run, trace.case_id, trace.attempt, trace.rank)
+    write_atomically(path, trace.model_dump_json(indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""One execution: one case on this rank, phase by phase, ending in one trace.
+
+Before the first collective of each phase the ranks agree that all can go on; a failure found there is recorded
+by every rank and the launch goes on with the next case. A failure after that cannot be agreed on, because peers
+already sit in a collective: the exception leaves `execute`, and the rank records it and exits.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from moebench.backends.protocol import Backend, Setup, Stages
+from moebench.backends.registry import load_backend
+from moebench.cases.case import Case
+from moebench.cases.routing import realised_imbalance, remote_rows, routing_sha256
+from moebench.rank.agree import Verdict, agree
+from moebench.rank.check import check_forward, first_failure
+from moebench.rank.environment import environment
+from moebench.rank.exchange import Exchange
+from moebench.rank.inputs import make_inputs, make_routing
+from moebench.rank.memory import PeakMemory
+from moebench.rank.progress import Progress
+from moebench.rank.step import Step
+from moebench.rank.timing import time_window, warm_up
+from moebench.rank.trace import RankTrace, Realised
+from moebench.status import Reason, Status
+
+T = TypeVar("T")
+
+ENDINGS: dict[Verdict, tuple[Status, Reason | None]] = {
+    Verdict.UNSUPPORTED: (Status.UNSUPPORTED, None),
+    Verdict.CRASHED: (Status.FAILED, Reason.CRASHED),
+    Verdict.OUT_OF_MEMORY: (Status.FAILED, Reason.OUT_OF_MEMORY),
+    Verdict.INCORRECT: (Status.REJECTED, Reason.INCORRECT),
+}
+
+
+class StopAsked(Exception):
+    """The supervisor asked the launch to end before this case."""
+
+
+class _Ended(Exception):
+    """All ranks agreed that this case ends here."""
+
+
+class Execution:
+    """One attempt at one case on this rank. `trace` is complete after `run` returns."""
+
+    def __init__(
+        self, case: Case, attempt: int, rank: int, device: torch.device, progress: Progress, stop: Callable[[], bool]
+    ) -> None:
+        self.case, self.rank, self.device = case, rank, device
+        self.progress, self.stop = progress, stop
+        self.exchange = Exchange(rank, case.ep)
+        self.trace = RankTrace(
+            case=case,
+            case_id=case.id,
+            attempt=attempt,
+            rank=rank,
+            status=Status.FAILED,
+            phase="support",
+            implementation="portable",
+            environment=environment(device),
+        )
+
+    def run(self) -> None:
+        """All phases. Raises StopAsked, or whatever struck after the ranks had agreed to go on."""
+        backend: Backend | None = None
+        try:
+            backend = self._prepare()
+            self._measure(backend)
+        except _Ended:
+            pass
+        finally:
+            if backend is not None:
+                backend.close()
+
+    def _enter(self, phase: str) -> None:
+        self.trace.phase = phase
+        self.progress.tell(phase, self.case.id, self.trace.attempt)
+
+    def _alone(self, work: Callable[[], T]) -> tuple[Verdict, T | None]:
+        """Work without collectives: an exception becomes a verdict that the others will hear."""
+        try:
+            return Verdict.OK, work()
+        except torch.OutOfMemoryError as error:
+            self.trace.message = f"out of memory in {self.trace.phase}: {error}"
+            return Verdict.OUT_OF_MEMORY, None
+        except Exception as error:
+            self.trace.message = f"{type(error).__name__} in {self.trace.phase}: {error}"
+            return Verdict.CRASHED, None
+
+    def _agree(self, mine: Verdict) -> None:
+        """Go on if every rank can; otherwise end the case on all ranks, each knowing whom it hit."""
+        verdicts = agree(mine, self.rank, self.case.ep, self.device)
+        if Verdict.STOP in verdicts:
+            raise StopAsked
+        worst = max(verdicts)
+        if worst is Verdict.OK:
+            return
+        self.trace.status, self.trace.reason = ENDINGS[worst]
+        if self.trace.message is None:
+            self.trace.message = f"rank {verdicts.index(worst)} could not go on in {self.trace.phase}"
+        raise _Ended
+
+    def _prepare(self) -> Backend:
+        self._enter("support")
+        self.memory = PeakMemory(self.device)
+        verdict, backend_class = self._alone(lambda: load_backend(self.case.backend))
+        if backend_class is not None:
+            self.trace.implementation = backend_class.implementation
+            self.trace.host_known_splits = backend_class.host_known_splits
+            self.trace.shared_schedule = backend_class.shared_schedule if self.case.shape.S else "none"
+            self.trace.fast_math = backend_class.fast_math
+            verdict, why_not = self._alone(lambda: backend_class.unsupported(self.case))
+            if why_not is not None:
+                self.trace.message, verdict = why_not, Verdict.UNSUPPORTED
+        self._agree(Verdict.STOP if self.stop() else verdict)
+
+        self._enter("set-up")
+        verdict, backend = self._alone(lambda: self._set_up(backend_class))
+        try:
+            self._agree(verdict)
+        except _Ended:
+            if backend is not None:
+                backend.close()
+            raise
+        assert backend is not None
+        return backend
+
+    def _set_up(self, backend_class: type[Backend] | None) -> Backend:
+        assert backend_class is not None
+        case = self.case
+        ids_PTK = make_routing(case)
+        self.trace.realised = Realised(
+            world_size=self.exchange.world_size,
+            routing_sha256=routing_sha256(ids_PTK),
+            imbalance=[realised_imbalance(ids, case.shape.E) for ids in ids_PTK],
+            rows_received=[int((ids // case.experts_per_rank == self.rank).sum()) for ids in ids_PTK],
+            remote_rows_sent=[int(remote_rows(ids, case.shape.E)[self.rank]) for ids in ids_PTK],
+        )
+        self.inputs = make_inputs(case, self.rank, self.device, ids_PTK)
+        return backend_class(
+            Setup(
+                case=case,
+                rank=self.rank,
+                device=self.device,
+                exchange=self.exchange,
+                weights=self.inputs.weights,
+                ids_PTK=ids_PTK,
+                stages=Stages(),
+            )
+        )
+
+    def _measure(self, backend: Backend) -> None:
+        case, trace, measure = self.case, self.trace, self.case.measure
+        step = Step(case, backend, self.inputs)
+        self._enter("check")
+        self._check(step, "before")
+
+        self._enter("timing")
+        self.memory.reset()
+        warm_up(step, measure.warmups)
+        for _ in range(measure.windows):
+            trace.windows.append(time_window(step, measure.iterations, self.device, self.exchange))
+        peak = self.memory.read()
+        trace.memory_source = peak.source
+        trace.peak_allocated_bytes, trace.peak_reserved_bytes = peak.allocated_bytes, peak.reserved_bytes
+        trace.traffic_source = "transport"
+        self.exchange.ledger.clear()
+        warm_up(step, 1)
+        trace.tx_bytes_by_kind = dict(self.exchange.ledger.tx_bytes)
+        trace.capacity = backend.capacity()
+
+        self._enter("recheck")
+        self._check(step, "after")
+        trace.status, trace.phase = Status.ACCEPTED, "done"
+
+    def _check(self, step: Step, when: str) -> None:
+        checks = check_forward(step, self.exchange, when)
+        self.trace.checks += checks
+        wrong = first_failure(checks)
+        if wrong is not None:
+            self.trace.message = wrong
+        self._agree(Verdict.OK if wrong is None else Verdict.INCORRECT)

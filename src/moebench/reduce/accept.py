@@ -1,0 +1,205 @@
+"""Whether an execution is accepted. Every refusal says what was found and what would have passed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from moebench.cases.case import Case
+from moebench.cases.routing import route, routing_sha256
+from moebench.cases.work import rows_per_rank
+from moebench.rank.trace import Check, RankTrace, Realised
+from moebench.reduce.metrics import case_times, first_invalid_time
+from moebench.reduce.traces import Delivered
+from moebench.status import Reason, Status
+
+HARDWARE_SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
+"""NVML clock event bits: hardware slowdown, software and hardware thermal slowdown, power brake. The software
+power cap (0x4) is how a GPU at its power limit always works, so it is not among them."""
+
+THROTTLE_KEY = "throttle_reasons"
+"""Key of a trace's environment: all NVML clock event bits that were seen while its windows ran."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one case ended. `traces` are all ranks' traces if it was accepted, else empty."""
+
+    status: Status
+    reason: Reason | None = None
+    message: str | None = None
+    traces: list[RankTrace] = field(default_factory=list)
+
+
+def judge(case: Case, delivered: Delivered) -> Outcome:
+    """Decide over all ranks' traces of one attempt."""
+    ended = _ended_early(delivered.traces)
+    if ended is not None:
+        return ended
+    for reason, finding in _FINDINGS.items():
+        message = finding(case, delivered)
+        if message is not None:
+            return Outcome(Status.REJECTED, reason, message)
+    return Outcome(Status.ACCEPTED, traces=delivered.traces)
+
+
+def _ended_early(traces: list[RankTrace]) -> Outcome | None:
+    """What the first rank that did not finish says. A rank's own failure explains more than a peer's absence."""
+    worst = {Status.FAILED: 0, Status.REJECTED: 1, Status.UNSUPPORTED: 2, Status.NOT_RUN: 3}
+    ended = [trace for trace in traces if trace.status is not Status.ACCEPTED]
+    if not ended:
+        return None
+    trace = min(ended, key=lambda t: (worst[t.status], t.message is None))
+    said = f"rank {trace.rank}, {trace.phase}: {trace.message or 'ended without a message'}"
+    return Outcome(trace.status, trace.reason, said)
+
+
+def _incomplete(case: Case, delivered: Delivered) -> str | None:
+    if delivered.broken:
+        return f"{len(delivered.traces)} of {case.ep} ranks delivered a trace; cannot be read: {delivered.broken[0]}"
+    if delivered.missing:
+        ranks = ", ".join(map(str, delivered.missing))
+        return f"{len(delivered.traces)} of {case.ep} ranks delivered a trace; missing: rank {ranks}"
+    return _first(_missing_samples(case, trace) for trace in delivered.traces)
+
+
+def _missing_samples(case: Case, trace: RankTrace) -> str | None:
+    measure = case.measure
+    if len(trace.windows) != measure.windows:
+        return f"rank {trace.rank}: {len(trace.windows)} windows, asked for {measure.windows}"
+    for number, window in enumerate(trace.windows, 1):
+        lists = {"iteration_ms": window.iteration_ms, "forward_ms": window.forward_ms}
+        if case.training:
+            lists["backward_ms"] = window.backward_ms or []
+        for name, values in lists.items():
+            if len(values) != measure.iterations:
+                return (
+                    f"rank {trace.rank}, window {number}: {name} of {len(values)} iterations, "
+                    f"asked for {measure.iterations}"
+                )
+    return None
+
+
+def _wrong_workload(case: Case, delivered: Delivered) -> str | None:
+    first = delivered.traces[0]
+    return _first(
+        _other_case(case, trace) or _other_rank(first, trace) or _other_work(case, trace)
+        for trace in delivered.traces
+    )
+
+
+def _other_case(case: Case, trace: RankTrace) -> str | None:
+    asked, did = case.model_dump(), trace.case.model_dump()
+    for key, value in asked.items():
+        if did[key] != value and key != "unsupported":
+            return f"rank {trace.rank} ran {key} {did[key]}, the plan asks for {value}"
+    return None
+
+
+def _other_rank(first: RankTrace, trace: RankTrace) -> str | None:
+    for key in ("implementation", "estimator", "traffic_source", "memory_source", "emulated", "fast_math"):
+        one, other = getattr(first, key), getattr(trace, key)
+        if one != other:
+            return f"{key} is {other} on rank {trace.rank} and {one} on rank {first.rank}"
+    return None
+
+
+def _other_work(case: Case, trace: RankTrace) -> str | None:
+    did = trace.realised
+    if did is None:
+        return f"rank {trace.rank} did not record the workload that it ran"
+    for name, realised, requested in _realised_and_requested(case, trace.rank, did):
+        if realised != requested:
+            return f"rank {trace.rank}: {name} was {realised}, asked for {requested}"
+    return None
+
+
+def _realised_and_requested(case: Case, rank: int, did: Realised) -> Iterable[tuple[str, Any, Any]]:
+    rows_P = rows_per_rank(case)
+    balanced = case.shape.T * case.shape.K
+    yield "the number of ranks", did.world_size, case.ep
+    yield (
+        "the imbalance of each layer",
+        [round(value, 9) for value in did.imbalance],
+        [round(float(rows[0]) / balanced, 9) for rows in rows_P],
+    )
+    yield "the rows received in each layer", did.rows_received, [int(rows[rank]) for rows in rows_P]
+    yield "the routing's SHA-256", did.routing_sha256, planned_sha256(case)
+
+
+def planned_sha256(case: Case) -> str:
+    """SHA-256 of the routing that the case asks for."""
+    s = case.shape
+    return _sha256(s.T, s.K, s.E, case.ep, case.layer_imbalances, case.measure.seed)
+
+
+@lru_cache(maxsize=1024)
+def _sha256(T: int, K: int, E: int, ep: int, imbalances: tuple[float, ...], seed: int) -> str:
+    return routing_sha256(route(T, K, E, ep, imbalance, seed, l) for l, imbalance in enumerate(imbalances))
+
+
+def _incorrect(case: Case, delivered: Delivered) -> str | None:
+    return _first(_failed_check(trace) or _unchecked(case, trace) for trace in delivered.traces)
+
+
+def _failed_check(trace: RankTrace) -> str | None:
+    for check in trace.checks:
+        if not check.passed:
+            return f"rank {trace.rank}: {_said(check)}"
+    return None
+
+
+def _said(check: Check) -> str:
+    layer = "" if check.layer is None else f" of layer {check.layer}"
+    error = "not finite" if check.error is None else f"{check.error:.4g}"
+    return f"{check.metric} of {check.tensor}{layer} is {error}, limit {check.limit:g} ({check.when} timing)"
+
+
+def _unchecked(case: Case, trace: RankTrace) -> str | None:
+    for when in ("before", "after"):
+        checked = {check.tensor for check in trace.checks if check.when == when}
+        if "y" not in checked:
+            return f"rank {trace.rank}: y was not checked {when} timing, so its numbers are not known to be right"
+        if case.training and checked == {"y"}:
+            return (
+                f"rank {trace.rank}: no gradient was checked {when} timing, so they are not known to be right"
+            )
+    return None
+
+
+def _invalid_timing(case: Case, delivered: Delivered) -> str | None:
+    return first_invalid_time(delivered.traces)
+
+
+def _throttled(case: Case, delivered: Delivered) -> str | None:
+    for trace in delivered.traces:
+        seen = trace.environment.get(THROTTLE_KEY)
+        if isinstance(seen, int) and seen & HARDWARE_SLOWDOWN:
+            return (
+                f"rank {trace.rank}: the GPU was slowed by its hardware or heat while it was timed "
+                f"(NVML bits {seen & HARDWARE_SLOWDOWN:#x}, none allowed)"
+            )
+    return None
+
+
+def _spread(case: Case, delivered: Delivered) -> str | None:
+    limit, times = case.measure.max_window_spread, case_times(delivered.traces)
+    if limit is None or times.spread is None or times.spread <= limit:
+        return None
+    windows = ", ".join(f"{value:.4g}" for value in times.window_ms)
+    return f"spread over windows is {times.spread:.4g}, limit {limit:g}: windows of {windows} ms"
+
+
+def _first(messages: Iterable[str | None]) -> str | None:
+    return next((message for message in messages if message is not None), None)
+
+
+_FINDINGS: dict[Reason, Callable[[Case, Delivered], str | None]] = {
+    Reason.INCOMPLETE: _incomplete,
+    Reason.WRONG_WORKLOAD: _wrong_workload,
+    Reason.INCORRECT: _incorrect,
+    Reason.INVALID_TIMING: _invalid_timing,
+    Reason.THROTTLED: _throttled,
+    Reason.SPREAD: _spread,
+}
+"""In this order: each may rely on those before it having found nothing."""

@@ -1,0 +1,123 @@
+"""Reading a report file. Every mistake in one is a sentence naming file, key, value and remedy."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from moebench.errors import UsageError
+from moebench.reduce.schema import SCHEMA_VERSION, Report
+
+_AGAIN = "Make the report again with `moebench reduce RUN`, or fetch the file again"
+
+
+def load_report(path: Path | str) -> Report:
+    """The report in a JSON file.
+
+    Unknown keys are kept. Raises UsageError for a file that cannot be read, is empty, truncated or not JSON, that
+    comes from a newer moebench, or whose keys have wrong types, non-finite numbers or duplicate ids.
+    """
+    path = Path(path)
+    raw = _read_json(path)
+    if not isinstance(raw, dict):
+        raise UsageError(f"{path}: a report is a JSON object, this is {_shown(raw)}. {_AGAIN}.")
+    _refuse_newer(path, raw)
+    non_finite = _first_non_finite(raw, "")
+    if non_finite is not None:
+        key, value = non_finite
+        raise UsageError(
+            f"{path}: key `{key}`, value {value}: a report has no NaN or Infinity. Write null there."
+        )
+    try:
+        return Report.model_validate(raw)
+    except ValidationError as error:
+        raise UsageError(
+            f"{path}: {_problem(error, raw)} `moebench schema` prints what a report holds."
+        ) from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: nested too deeply for a report. {_AGAIN}.") from error
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: there is no such file. `moebench reduce RUN` makes a report.") from error
+    except IsADirectoryError as error:
+        raise UsageError(
+            f"{path}: is a folder. Name the report in it, such as {path / 'report.json'}."
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}. Check its path and permissions."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a JSON file: byte {error.start} is not UTF-8. {_AGAIN}.") from error
+    if not text.strip():
+        raise UsageError(f"{path}: the file is empty. {_AGAIN}.")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        truncated = error.pos >= len(text.rstrip()) or "Unterminated" in error.msg
+        what = "truncated JSON" if truncated else "not JSON"
+        raise UsageError(
+            f"{path}: {what}: line {error.lineno}, column {error.colno}: {error.msg}. {_AGAIN}."
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise UsageError(f"{path}: not a report: its JSON cannot be read ({error}). {_AGAIN}.") from error
+
+
+def _refuse_newer(path: Path, raw: dict[str, Any]) -> None:
+    version = raw.get("schemaVersion", SCHEMA_VERSION)
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise UsageError(
+            f"{path}: key `schemaVersion`, value {_shown(version)}: must be an integer. {_AGAIN}."
+        )
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{path}: key `schemaVersion`, value {version}: written by a newer moebench; this one reads up to "
+            f"{SCHEMA_VERSION}. Upgrade moebench to read it."
+        )
+
+
+def _first_non_finite(value: Any, key: str) -> tuple[str, float] | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return key, value
+    children: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        children = [(f"{key}.{name}" if key else name, child) for name, child in value.items()]
+    elif isinstance(value, list):
+        children = [(f"{key}[{index}]", child) for index, child in enumerate(value)]
+    for name, child in children:
+        found = _first_non_finite(child, name)
+        if found is not None:
+            return found
+    return None
+
+
+def _problem(error: ValidationError, raw: dict[str, Any]) -> str:
+    """The first problem in words. Steps of `loc` that name a type, not a key of the file, are left out."""
+    problem = error.errors(include_url=False)[0]
+    key, value, case_id = "", raw, ""
+    for step in problem["loc"]:
+        if isinstance(value, list) and isinstance(step, int) and step < len(value):
+            key, value = f"{key}[{step}]", value[step]
+        elif isinstance(value, dict) and step in value:
+            key, value = f"{key}.{step}" if key else str(step), value[step]
+        elif problem["type"] == "missing":
+            key = f"{key}.{step}" if key else str(step)
+        if isinstance(value, dict) and isinstance(value.get("id"), str):
+            case_id = f" of {value['id']}"
+    message = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+    if problem["type"] == "missing":
+        return f"the key `{key}`{case_id} is missing. Add it."
+    if not key:
+        return f"{message}. Keep one of the two."
+    return f"key `{key}`{case_id}, value {_shown(value)}: {message[:1].lower() + message[1:]}. Correct the value."
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

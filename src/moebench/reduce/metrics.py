@@ -1,0 +1,141 @@
+"""Rank traces to the numbers of a report row. Pure functions over one attempt's traces, in rank order."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from moebench.cases.case import Case, Category
+from moebench.cases.work import modeled_hbm_bytes, useful_flops
+from moebench.rank.trace import RankTrace, Window
+
+GIB = 2**30
+
+
+def slowest_rank_ms(times_ms: list[list[float]]) -> float:
+    """One window, times of each rank's iterations [P][iterations]: the largest of the ranks' means."""
+    return max(fmean(rank) for rank in times_ms)
+
+
+def fastest_rank_ms(times_ms: list[list[float]]) -> float:
+    """One window, times of each rank's iterations [P][iterations]: the smallest of the ranks' means."""
+    return min(fmean(rank) for rank in times_ms)
+
+
+def window_spread(window_ms: list[float]) -> float | None:
+    """(max - min) / median over windows; None for a single window, which has no spread."""
+    if len(window_ms) < 2:
+        return None
+    return (max(window_ms) - min(window_ms)) / median(window_ms)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one case, in ms. Maxima over ranks: forward and backward need not add up to the iteration."""
+
+    window_ms: list[float]
+    floor_ms: list[float]
+    skew_ms: list[float]
+    forward_ms: float
+    backward_ms: float | None
+
+    @property
+    def iteration_ms(self) -> float:
+        return fmean(self.window_ms)
+
+    @property
+    def spread(self) -> float | None:
+        return window_spread(self.window_ms)
+
+
+def case_times(traces: list[RankTrace]) -> Times:
+    """Times of a case: for each window the slowest rank's mean, then the mean over windows."""
+    iteration = _by_window(traces, lambda window: window.iteration_ms)
+    forward = _by_window(traces, lambda window: window.forward_ms)
+    backward = _by_window(traces, lambda window: window.backward_ms or [])
+    slowest = [slowest_rank_ms(ranks) for ranks in iteration]
+    fastest = [fastest_rank_ms(ranks) for ranks in iteration]
+    return Times(
+        window_ms=slowest,
+        floor_ms=fastest,
+        skew_ms=[slow - fast for slow, fast in zip(slowest, fastest, strict=True)],
+        forward_ms=fmean(slowest_rank_ms(ranks) for ranks in forward),
+        backward_ms=fmean(slowest_rank_ms(ranks) for ranks in backward) if backward[0][0] else None,
+    )
+
+
+def _by_window(traces: list[RankTrace], times: Callable[[Window], list[float]]) -> list[list[list[float]]]:
+    """[windows][P][iterations]"""
+    return [[times(window) for window in ranks] for ranks in zip(*(t.windows for t in traces), strict=True)]
+
+
+def first_invalid_time(traces: list[RankTrace]) -> str | None:
+    """The first time that no clock could have measured (zero, negative, not finite), in words, or None."""
+    for trace in traces:
+        for number, window in enumerate(trace.windows, 1):
+            times = {
+                "iteration_ms": window.iteration_ms,
+                "forward_ms": window.forward_ms,
+                "backward_ms": window.backward_ms or [],
+                "seconds": [window.seconds],
+            }
+            for name, values in times.items():
+                for iteration, value in enumerate(values, 1):
+                    if not (math.isfinite(value) and value > 0):
+                        where = "" if name == "seconds" else f", iteration {iteration}"
+                        return f"rank {trace.rank}, window {number}{where}: {name} is {value:g}, which is not above 0"
+    return None
+
+
+def useful_tf_per_gpu(case: Case, iteration_ms: float) -> float:
+    """Useful TFLOP/s of one GPU."""
+    return useful_flops(case) / iteration_ms / 1e9
+
+
+def modeled_hbm_gbps(case: Case, iteration_ms: float) -> float:
+    """Modeled HBM bytes over time, 1e9 bytes per second."""
+    return modeled_hbm_bytes(case) / iteration_ms / 1e6
+
+
+def mean_gbps(traces: list[RankTrace], bytes_of: Callable[[Window], int]) -> float | None:
+    """Mean over ranks of bytes per second over the rank's windows, 1e9 bytes per second.
+
+    None at ep 1, where there is nobody to send to, and where a rank had no counter.
+    """
+    if len(traces) == 1 or any(trace.traffic_source is None for trace in traces):
+        return None
+    return fmean(
+        sum(bytes_of(window) for window in trace.windows)
+        / sum(window.seconds for window in trace.windows)
+        / 1e9
+        for trace in traces
+    )
+
+
+def peak_allocated_gib(traces: list[RankTrace]) -> float | None:
+    """The largest peak over ranks, 2**30 bytes; None where a rank was refused the figure."""
+    peak = _largest([trace.peak_allocated_bytes for trace in traces])
+    return None if peak is None else peak / GIB
+
+
+def peak_reserved_bytes(case: Case, traces: list[RankTrace]) -> int | None:
+    """The largest reservation over ranks; only in packing on GPUs, whose allocator reserves."""
+    if case.category is not Category.PACKING:
+        return None
+    return _largest([trace.peak_reserved_bytes for trace in traces])
+
+
+def _largest(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
+def tx_bytes_by_kind(traces: list[RankTrace]) -> dict[str, float]:
+    """Counted bytes of one iteration by kind of traffic, mean over ranks."""
+    kinds = sorted({kind for trace in traces for kind in trace.tx_bytes_by_kind})
+    return {kind: fmean(trace.tx_bytes_by_kind.get(kind, 0) for trace in traces) for kind in kinds}
+
+
+def replay_tx_bytes(traces: list[RankTrace]) -> float:
+    """Counted bytes of one iteration that repeat a dispatch, mean over ranks: all kinds named `replay...`."""
+    return sum(bytes_ for kind, bytes_ in tx_bytes_by_kind(traces).items() if kind.startswith("replay"))

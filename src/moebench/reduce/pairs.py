@@ -1,0 +1,168 @@
+"""Which cases did the same work, and who was faster. Ratios are times: above 1 means faster."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from moebench.reduce.schema import CaseRow, Meta, Pair, PipelinePair, Report
+
+DIST, MOK, BASELINE = "dist_moe", "mok", "torch"
+
+Key = tuple[str, int, str, str, int, int | float, str | None, int]
+
+
+@dataclass(frozen=True)
+class Match:
+    """One workload done by mok and by dist_moe. `dist` is the fastest; `all_dist` has them all, in report order."""
+
+    dist: CaseRow
+    mok: CaseRow
+    all_dist: list[CaseRow]
+
+    @property
+    def speedup(self) -> float:
+        """dist_moe faster by: mok ms / dist_moe ms."""
+        return self.mok.iterationMS / self.dist.iterationMS
+
+    def as_pair(self) -> Pair:
+        return Pair(dist=self.dist.id, mok=self.mok.id, allDistPipelines=[row.id for row in self.all_dist])
+
+
+@dataclass(frozen=True)
+class Unpaired:
+    row: CaseRow
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """All matches, sorted by mok id, and every mok and dist_moe case that has none, in report order."""
+
+    matches: list[Match]
+    unpaired: list[Unpaired]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return [match.as_pair() for match in self.matches]
+
+    @property
+    def all_pipeline_pairs(self) -> list[PipelinePair]:
+        both = [(match.mok.id, dist.id) for match in self.matches for dist in match.all_dist]
+        return [PipelinePair(dist=dist, mok=mok) for mok, dist in sorted(both)]
+
+
+def pair_cases(meta: Meta, cases: list[CaseRow]) -> Pairing:
+    """Pair each mok case with the dist_moe cases of its workload that agree with it in all that must be equal."""
+    dist_of: dict[Key, list[CaseRow]] = {}
+    for row in cases:
+        if row.backend == DIST:
+            dist_of.setdefault(_work(row), []).append(row)
+    matches, refused = [], {}
+    for mok in (row for row in cases if row.backend == MOK):
+        candidates = dist_of.get(_work(mok), [])
+        differences = {row.id: _difference(meta, row, mok) for row in candidates}
+        agreeing = [row for row in candidates if differences[row.id] is None]
+        if agreeing:
+            matches.append(Match(min(agreeing, key=lambda row: row.iterationMS), mok, agreeing))
+        else:
+            refused[mok.id] = next(
+                iter(differences.values()), f"no {DIST} case of this workload was accepted"
+            )
+        for row in candidates:
+            refused.setdefault(row.id, differences[row.id])
+    paired = {row.id for match in matches for row in (match.mok, *match.all_dist)}
+    unpaired = [
+        Unpaired(row, refused.get(row.id) or f"no {MOK} case of this workload was accepted")
+        for row in cases
+        if row.backend in (DIST, MOK) and row.id not in paired
+    ]
+    return Pairing(sorted(matches, key=lambda match: match.mok.id), unpaired)
+
+
+def pairing(report: Report) -> Pairing:
+    return pair_cases(report.meta, report.cases)
+
+
+def _work(row: CaseRow) -> Key:
+    return (row.mode, row.ep, row.precision, row.category, row.F, row.imbalance, row.profile, row.layers)
+
+
+def _difference(meta: Meta, one: CaseRow, other: CaseRow, *, implementation: bool = True) -> str | None:
+    """Why two cases of one workload may not be compared, or None. A key absent on both sides counts as equal."""
+    pairs = {
+        "shape": (_shape(meta, one), _shape(meta, other)),
+        "routing": (_sha256(one), _sha256(other)),
+        "estimator": (one.estimator, other.estimator),
+    }
+    if implementation:
+        pairs["implementation"] = (one.implementation, other.implementation)
+    for name, (a, b) in pairs.items():
+        if a != b:
+            return (
+                f"{name} differs: {one.backend} {one.pipeline} {a or 'none'}, {other.backend} {b or 'none'}"
+            )
+    return None
+
+
+def _shape(meta: Meta, row: CaseRow) -> str:
+    sizes = {"T": meta.T, "D": meta.D, "E": meta.E, "K": meta.K, "S": meta.sharedExperts}
+    if row.shape is not None:
+        sizes |= {key: size for key, size in row.shape.model_dump(exclude_unset=True).items() if key in sizes}
+    return " ".join(f"{axis}={size}" for axis, size in sizes.items())
+
+
+def _sha256(row: CaseRow) -> str | None:
+    return None if row.routing is None else row.routing.sha256
+
+
+def torch_ratios(report: Report) -> dict[str, float]:
+    """How many times faster than the torch baseline of its workload each case is, by case id.
+
+    The baseline may be of another implementation class, since it is what a user would write either way.
+    """
+    baseline_of: dict[Key, list[CaseRow]] = {}
+    for row in report.cases:
+        if row.backend == BASELINE:
+            baseline_of.setdefault(_work(row), []).append(row)
+    ratios = {}
+    for row in report.cases:
+        for baseline in baseline_of.get(_work(row), []) if row.backend != BASELINE else []:
+            if _difference(report.meta, row, baseline, implementation=False) is None:
+                ratios[row.id] = baseline.iterationMS / row.iterationMS
+    return ratios
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Geometric mean of one comparison over the workloads of a mode and precision."""
+
+    mode: str
+    precision: str
+    comparison: str
+    workloads: int
+    ratio: float
+
+
+FASTER_BY = f"{DIST} faster by"
+
+
+def geometric_means(report: Report) -> list[Mean]:
+    """Means of dist_moe against mok, and of each backend's fastest pipeline against torch."""
+    ratios: dict[tuple[str, str, str], list[float]] = {}
+    for mode, precision, comparison, ratio in _comparisons(report):
+        ratios.setdefault((mode, precision, comparison), []).append(ratio)
+    return [Mean(*key, workloads=len(values), ratio=geometric_mean(values)) for key, values in ratios.items()]
+
+
+def _comparisons(report: Report) -> Iterator[tuple[str, str, str, float]]:
+    for match in pairing(report).matches:
+        yield match.mok.mode, match.mok.precision, FASTER_BY, match.speedup
+    ratio_of = torch_ratios(report)
+    best: dict[tuple[str, Key], CaseRow] = {}
+    for row in report.cases:
+        if row.id in ratio_of:
+            key = (row.backend, _work(row))
+            if key not in best or row.iterationMS < best[key].iterationMS:
+                best[key] = row
+    for row in best.values():
+        yield row.mode, row.precision, f"{row.backend} vs {BASELINE}", ratio_of[row.id]

@@ -1,0 +1,278 @@
+"""The report: models with the key names of the published GB300 report, which are also its JSON Schema.
+
+A report is a superset of the published format. Keys that moebench does not know are kept, absent keys stay
+absent, and a model is written with its keys in the order in which they came.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    PrivateAttr,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+
+from moebench.status import Reason, Status
+
+SCHEMA_VERSION = 1
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("must be a number")
+    if not abs(value) <= sys.float_info.max:
+        raise ValueError("must be finite")
+    return value
+
+
+def _above_zero(value: Any) -> Any:
+    if _number(value) <= 0:
+        raise ValueError("must be above 0")
+    return value
+
+
+Number = Annotated[int | float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
+"""A finite number that stays as it was written: `1` is not turned into `1.0`."""
+
+Milliseconds = Annotated[
+    int | float, PlainValidator(_above_zero), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+]
+
+
+class Open(BaseModel):
+    """Keeps unknown keys, the order of all keys, and the difference between an absent key and null."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, serialize_by_alias=True)
+    _keys: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _note_order(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        model = handler(value)
+        if isinstance(value, dict):
+            model._keys = tuple(value)
+        return model
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        dumped = handler(self)
+        return {key: dumped[key] for key in self._keys if key in dumped} | dumped
+
+
+class Meta(Open):
+    """What all cases of the report share. A case says where it differs, in `shape` or `measure`."""
+
+    reportDate: str | None = Field(default=None, description="day on which the last case ended, UTC")
+    hardware: str | None = Field(default=None, description="GPU or processor")
+    cuda: str | None = None
+    T: int = Field(ge=1, description="tokens per rank")
+    D: int = Field(ge=1, description="hidden width")
+    E: int = Field(ge=1, description="routed experts over all ranks")
+    K: int = Field(ge=1, description="experts per token")
+    F: int = Field(ge=1, description="FFN width of an expert")
+    sharedExperts: int | None = None
+    sharedPrecision: str | None = None
+    windows: int | None = None
+    iterationsPerWindow: int | None = None
+    warmups: int | None = None
+    acceptedExecutions: int | None = Field(default=None, description="entries of `cases`")
+    rankTraces: int | None = Field(default=None, description="rank traces behind `cases`")
+    matchedWorkloads: int | None = Field(default=None, description="entries of `pairs`")
+    distPipelinePairs: int | None = Field(default=None, description="entries of `allPipelinePairs`")
+    balancedRows: int | None = Field(default=None, description="T*K: rows of a rank at imbalance 1")
+    profiles: dict[str, list[Number]] | None = Field(
+        default=None, description="packing: imbalance of each layer"
+    )
+
+
+class ShapeOverride(Open):
+    """The axes in which a case differs from meta."""
+
+    T: int | None = Field(default=None, ge=1)
+    D: int | None = Field(default=None, ge=1)
+    E: int | None = Field(default=None, ge=1)
+    K: int | None = Field(default=None, ge=1)
+    S: int | None = Field(default=None, ge=0)
+
+
+class MeasureOverride(Open):
+    """How a case was measured, where that differs from meta."""
+
+    windows: int
+    iterationsPerWindow: int
+    warmups: int
+
+
+class DistMoeCapacity(Open):
+    """dist_moe, packing: activation slot and scratch of a rank, and what they made the run recompute."""
+
+    slotBytes: int
+    slotFactor: Number
+    scratchBytes: int
+    scratchFactor: Number
+    hostScratchBytes: int
+    slots: int
+    savedRank0Bytes: int
+    maxSavedRankBytes: int
+    capacityRecomputeFlags: int = Field(description="rank-layers that recompute")
+    inspectedRankLayers: int = Field(description="ep * layers")
+
+
+class MokCapacity(Open):
+    """mok, packing: rows kept, and rows replayed in backward."""
+
+    requestedRowsPerLayer: int
+    retainedRowsPerLayer: int
+    minibatchRows: int
+    effectiveFactor: Number
+    rank0ScheduleRows: list[int]
+    rank0ReplayRows: list[int]
+    totalReplayRows: int
+    rankLayerReplayCount: int
+    sourcePolicyDerived: bool = Field(description="true: planned; false: counted from a run")
+
+
+class CheckSummary(Open):
+    """The worst of all comparisons of one tensor with the fp32 reference, over ranks and layers."""
+
+    when: str = Field(description="before or after timing")
+    tensor: str
+    metric: str
+    error: Number
+    limit: Number
+    rank: int
+    layer: int | None
+    comparisons: int
+
+
+class Validation(Open):
+    """Scope and result of the numerics check."""
+
+    reference: str
+    ranks: int
+    checks: list[CheckSummary]
+
+
+class Routing(Open):
+    """The realised workload, counted by the ranks from the ids they were given."""
+
+    sha256: str = Field(description="of the int32 little-endian ids [ep, T, K], layers in order")
+    imbalance: list[Number] = Field(description="of each layer: rows of rank 0 over T*K")
+    maxRowsReceived: int = Field(description="by one rank in one layer")
+    minRowsReceived: int = Field(description="by one rank in one layer")
+    remoteRowsSent: int = Field(description="all ranks and layers, one dispatch")
+
+
+class CaseRow(Open):
+    """One accepted case. Rates are per GPU (per rank)."""
+
+    id: str = Field(min_length=1)
+    backend: str
+    mode: str
+    ep: int = Field(ge=1)
+    precision: str
+    pipeline: str
+    category: str
+    F: int = Field(ge=1)
+    imbalance: Number = Field(description="rows of rank 0 over T*K; 1.0 in packing")
+    profile: str | None = Field(default=None, description="packing: letter of the profile")
+    layers: int = Field(ge=1)
+    iterationMS: Milliseconds = Field(description="slowest rank, mean over windows")
+    forwardMS: Milliseconds | None = None
+    backwardMS: Milliseconds | None = Field(default=None, description="null in inference")
+    usefulTFPerGPU: Number | None = Field(
+        default=None, description="useful FLOPs over iterationMS, 1e12 per second"
+    )
+    meanTXGBps: Number | None = Field(
+        default=None, description="measured, 1e9 bytes per second; null at ep 1"
+    )
+    meanRXGBps: Number | None = None
+    modeledHBMGBps: Number | None = Field(default=None, description="modeled bytes over iterationMS")
+    peakAllocatedGiB: Number | None = Field(default=None, description="largest over ranks, 2**30 bytes")
+    peakReservedBytes: int | None = Field(default=None, description="packing on GPUs")
+    fastMath: bool | None = None
+    sharedSchedule: str | None = None
+    capacity: DistMoeCapacity | MokCapacity | dict[str, Any] | None = Field(
+        default=None, description="packing only"
+    )
+
+    implementation: str | None = Field(default=None, description="portable or library")
+    estimator: str | None = Field(default=None, description="what iterationMS means")
+    emulated: bool | None = Field(default=None, description="mxfp8 arithmetic on dequantised operands")
+    hostKnownSplits: bool | None = Field(default=None, description="split sizes were known to the host")
+    trafficSource: str | None = Field(
+        default=None, description="transport, nvlink, infiniband or logical (modeled)"
+    )
+    memorySource: str | None = Field(default=None, description="allocator or rss")
+    windowMS: list[Number] | None = Field(default=None, description="slowest rank, of each window")
+    floorMS: list[Number] | None = Field(default=None, description="fastest rank, of each window")
+    skewMS: list[Number] | None = Field(default=None, description="slowest less fastest rank, of each window")
+    spread: Number | None = Field(
+        default=None, description="(max - min) / median of windowMS; null for one window"
+    )
+    logicalTXBytes: Number | None = Field(
+        default=None, description="by formula, mean over ranks, one iteration"
+    )
+    replayTXBytes: Number | None = Field(default=None, description="counted, mean over ranks, one iteration")
+    txBytesByKind: dict[str, Number] | None = Field(
+        default=None, description="counted, mean over ranks, one iteration"
+    )
+    validation: Validation | None = None
+    routing: Routing | None = None
+    shape: ShapeOverride | None = Field(default=None, description="axes that differ from meta")
+    measure: MeasureOverride | None = Field(default=None, description="where it differs from meta")
+    environment: dict[str, Any] | None = Field(default=None, description="of rank 0")
+
+
+class Pair(Open):
+    """The fastest dist_moe case and the mok case of one workload, by id."""
+
+    dist: str
+    mok: str
+    allDistPipelines: list[str] = Field(default=[], description="all dist_moe cases of the workload")
+
+
+class PipelinePair(Open):
+    """Any dist_moe case and the mok case of one workload, by id."""
+
+    dist: str
+    mok: str
+
+
+class RejectedCase(Open):
+    """A planned case that is not in `cases`, and why."""
+
+    id: str = Field(min_length=1)
+    status: Annotated[Status, Field(strict=False)]
+    reason: Annotated[Reason, Field(strict=False)] | None = None
+    message: str | None = None
+    attempts: int = Field(default=0, description="executions that were started")
+
+
+class Report(Open):
+    """Every planned case is either in `cases` or in `rejected`."""
+
+    schemaVersion: int = Field(default=SCHEMA_VERSION, description="absent in the published report")
+    meta: Meta
+    cases: list[CaseRow]
+    pairs: list[Pair] = []
+    allPipelinePairs: list[PipelinePair] = []
+    rejected: list[RejectedCase] = []
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> Self:
+        seen: set[str] = set()
+        for place, entries in (("cases", self.cases), ("rejected", self.rejected)):
+            for entry in entries:
+                if entry.id in seen:
+                    raise ValueError(f"the id {entry.id} is a duplicate: its second place is in `{place}`")
+                seen.add(entry.id)
+        return self
