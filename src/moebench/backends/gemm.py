@@ -24,6 +24,13 @@ def matmul(x_RO: Tensor, w_OI: Tensor) -> Tensor:
     return (x_RO.float() @ w_OI.float()).to(x_RO.dtype)
 
 
+def outer(g_RO: Tensor, x_RI: Tensor) -> Tensor:
+    """g^T @ x, [O, I]."""
+    if g_RO.is_cuda:
+        return g_RO.t() @ x_RI
+    return (g_RO.float().t() @ x_RI.float()).to(g_RO.dtype)
+
+
 def grouped_linear(x_RI: Tensor, w_eOI: Tensor, ends_e: Tensor) -> Tensor:
     """Rows of expert e times w[e]^T, [R, O]."""
     return grouped_matmul(x_RI, w_eOI.transpose(1, 2), ends_e)

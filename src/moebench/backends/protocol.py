@@ -89,4 +89,4 @@ class Backend(ABC):
 
     def close(self) -> None:
         """Release what the constructor took. Called once, also after a failure."""
-        return None
+        return

@@ -31,7 +31,7 @@ def reference_layer(
     x_TD: Tensor, ids_TK: Tensor, scores_TK: Tensor, weights: LayerWeights, rank: int, world_size: int
 ) -> Tensor:
     """y_TD of one layer in fp32, from the backend's own bf16 input and bf16 weights. Collective."""
-    T, D = x_TD.shape
+    T = x_TD.shape[0]
     x_ND = gather(x_TD.float(), world_size)
     ids_NK = gather(ids_TK, world_size)
     scores_NK = gather(scores_TK, world_size)

@@ -4,8 +4,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from moebench.backends import gemm
-
 
 def swiglu(h13_RG: Tensor) -> Tensor:
     """[R, 2F] -> [R, F]."""
@@ -21,8 +19,3 @@ def swiglu_backward(dh_RF: Tensor, h13_RG: Tensor) -> Tensor:
     dgate_RF = dh * up_RF * sigmoid_RF * (1 + gate_RF * (1 - sigmoid_RF))
     dup_RF = dh * gate_RF * sigmoid_RF
     return torch.cat([dgate_RF, dup_RF], dim=-1).to(h13_RG.dtype)
-
-
-def shared_expert(x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
-    """The shared experts of a layer as one BF16 SwiGLU MLP, [T, D]."""
-    return gemm.linear(swiglu(gemm.linear(x_TD, w13_GD)), w2_DF)

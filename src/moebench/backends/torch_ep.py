@@ -1,18 +1,26 @@
 """The plain baseline: what a user writes today with torch alone.
 
 permute -> all_to_all_single -> grouped GEMM -> SwiGLU -> grouped GEMM -> all_to_all_single -> weighted sum,
-the shared expert while the dispatch is in flight. Above ep 1 the split sizes are exchanged and read on the host
-inside the layer, as users do.
+the shared expert while the dispatch is in flight, backward by autograd. Above ep 1 the split sizes are exchanged
+and read on the host inside the layer, as users do.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from moebench.backends import gemm
+from moebench.backends.autograd import apply
 from moebench.backends.combine import combine
-from moebench.backends.protocol import Backend
-from moebench.backends.swiglu import shared_expert, swiglu
+from moebench.backends.experts import Bf16Experts, Experts
+from moebench.backends.gemm import ends_of
+from moebench.backends.piece import Piece, Splits, lay_out
+from moebench.backends.protocol import Backend, Setup
+from moebench.backends.rows import count, enumerate_groups, exclusive_scan, round_up, sort_slots
+from moebench.backends.shared import shared_backward, shared_forward
+from moebench.backends.swiglu import swiglu, swiglu_backward
 from moebench.cases.case import Case, Precision
+from moebench.rank.exchange import Exchange, Pending
 
 
 class TorchBackend(Backend):
@@ -20,48 +28,131 @@ class TorchBackend(Backend):
 
     @classmethod
     def unsupported(cls, case: Case) -> str | None:
-        if case.training:
-            return "training is not there yet"
         if case.precision is not Precision.BF16:
             return "mxfp8 is not there yet"
         return None
 
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._pad_rows = 1
+        self._experts: list[Experts] = [Bf16Experts(w.w13_eGD, w.w2_eDF) for w in setup.weights]
+
     def layer(self, l: int, x_TD: Tensor, ids_TK: Tensor, scores_TK: Tensor) -> Tensor:
         case, exchange, stages = self.setup.case, self.setup.exchange, self.setup.stages
         weights = self.setup.weights[l]
-        T, K = ids_TK.shape
-        P, e = case.ep, case.experts_per_rank
+        K, P, e = ids_TK.shape[1], case.ep, case.experts_per_rank
 
-        slots_R = torch.argsort(ids_TK.reshape(-1), stable=True)
-        sent_Pe = torch.bincount(ids_TK.reshape(-1), minlength=case.shape.E).view(P, e)
-        if P > 1:
-            received_Pe = exchange.all_to_all("metadata", sent_Pe, [1] * P, [1] * P).wait()
-            splits = torch.stack([sent_Pe.sum(1), received_Pe.sum(1)]).tolist()
-            send_rows, receive_rows = splits[0], splits[1]
-        else:
-            received_Pe, send_rows, receive_rows = sent_Pe, [T * K], [T * K]
+        sent = sort_slots(ids_TK.reshape(-1), case.shape.E)
+        sent_Pe = count(ids_TK.reshape(-1), case.shape.E).view(P, e)
+        piece = self._exchange_counts(sent.slots_S, sent_Pe)
 
         stages.mark("dispatch start")
-        dispatch = exchange.all_to_all("dispatch", x_TD[slots_R // K], send_rows, receive_rows)
+        rows_SD = x_TD[piece.slots_S // K]
+        flight = _Flight(exchange, "dispatch", piece.splits.send_rows, piece.splits.receive_rows)
+        arriving_ND = apply(_AllToAll, rows_SD, flight)
         shared_TD = None
         if case.shape.S:
             stages.mark("shared expert")
-            shared_TD = shared_expert(x_TD, weights.shared13_GD, weights.shared2_DF)
-        x_RD = dispatch.wait()
+            shared_TD = apply(_Shared, x_TD, weights.shared13_GD, weights.shared2_DF)
+        flight.land()
         stages.mark("dispatch done")
-
-        expert_R = torch.arange(e, device=x_TD.device).repeat(P)
-        expert_R = torch.repeat_interleave(expert_R, received_Pe.reshape(-1), output_size=sum(receive_rows))
-        by_expert_R = torch.argsort(expert_R, stable=True)
-        ends_e = gemm.ends_of(received_Pe.sum(0))
-        h_RF = swiglu(gemm.grouped_linear(x_RD[by_expert_R], weights.w13_eGD, ends_e))
-        out_RD = gemm.grouped_linear(h_RF, weights.w2_eDF, ends_e)
-        back_RD = torch.empty_like(out_RD)
-        back_RD[by_expert_R] = out_RD
-
+        out_ND = apply(_ExpertRows, arriving_ND, weights.w13_eGD, weights.w2_eDF, piece, self._experts[l])
         stages.mark("combine start")
-        returned_RD = exchange.all_to_all("combine", back_RD, receive_rows, send_rows).wait()
+        back = _Flight(exchange, "combine", piece.splits.receive_rows, piece.splits.send_rows)
+        returned_SD = apply(_AllToAll, out_ND, back)
+        back.land()
         stages.mark("combine done")
-        routed_SD = torch.empty_like(returned_RD)
-        routed_SD[slots_R] = returned_RD
-        return combine(routed_SD.view(T, K, -1), scores_TK, shared_TD)
+        return combine(returned_SD[_inverse(piece.slots_S)], scores_TK, shared_TD)
+
+    def _exchange_counts(self, slots_S: Tensor, sent_Pe: Tensor) -> Piece:
+        """Rows to expect from each rank for each expert; received rows come source after source."""
+        P, e = sent_Pe.shape
+        if P > 1:
+            received = self.setup.exchange.all_to_all("metadata", sent_Pe, [1] * P, [1] * P)
+            received_Pe = received.wait()
+            padded_e = round_up(received_Pe.sum(0), self._pad_rows)
+            on_host = torch.cat([sent_Pe.sum(1), received_Pe.sum(1), padded_e.sum().view(1)]).tolist()
+            splits = Splits(on_host[:P], on_host[P : 2 * P], on_host[-1])
+        else:
+            received_Pe, rows = sent_Pe, len(slots_S)
+            padded_e = round_up(received_Pe.sum(0), self._pad_rows)
+            splits = Splits([rows], [rows], rows if self._pad_rows == 1 else rows + e * self._pad_rows)
+        start_Pe = exclusive_scan(padded_e) + torch.cumsum(received_Pe, 0) - received_Pe
+        groups = enumerate_groups(received_Pe.reshape(-1), sum(splits.receive_rows))
+        place_N = start_Pe.reshape(-1)[groups.group_N] + groups.j_N
+        return Piece(splits, slots_S, place_N, ends_of(padded_e))
+
+
+def _inverse(order_S: Tensor) -> Tensor:
+    inverse_S = torch.empty_like(order_S)
+    inverse_S[order_S] = torch.arange(len(order_S), device=order_S.device)
+    return inverse_S
+
+
+class _Flight:
+    """An all-to-all that autograd started; its output may be used after `land`."""
+
+    def __init__(self, exchange: Exchange, kind: str, send_rows: list[int], receive_rows: list[int]) -> None:
+        self._exchange, self._kind = exchange, kind
+        self._send_rows, self._receive_rows = send_rows, receive_rows
+        self._pending: Pending | None = None
+
+    def take_off(self, rows: Tensor) -> Tensor:
+        self._pending = self._exchange.all_to_all(self._kind, rows, self._send_rows, self._receive_rows)
+        return self._pending.out
+
+    def land(self) -> None:
+        assert self._pending is not None
+        self._pending.wait()
+        self._pending = None
+
+    def reverse(self, gradient: Tensor) -> Tensor:
+        kind = f"backward {self._kind}"
+        return self._exchange.all_to_all(kind, gradient, self._receive_rows, self._send_rows).wait()
+
+
+class _AllToAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, flight: _Flight) -> Tensor:
+        ctx.flight = flight
+        return flight.take_off(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.flight.reverse(gradient[0]), None
+
+
+class _Shared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
+        shared = shared_forward(x_TD, w13_GD, w2_DF)
+        ctx.save_for_backward(x_TD, shared.h13_TG, w13_GD, w2_DF)
+        return shared.y_TD
+
+    @staticmethod
+    def backward(ctx: Any, *dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        g = shared_backward(dy[0].contiguous(), *ctx.saved_tensors)
+        return g.dx_TD, g.dw13_GD, g.dw2_DF
+
+
+class _ExpertRows(torch.autograd.Function):
+    """Received rows in, output rows out, in the order of arrival."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_ND: Tensor, w13_eGD: Tensor, w2_eDF: Tensor, piece: Piece, experts: Experts) -> Tensor:
+        x_BD = lay_out(piece, rows_ND)
+        h13_BG = experts.up(x_BD, piece.ends_e)
+        out_BD = experts.down(swiglu(h13_BG), piece.ends_e)
+        ctx.save_for_backward(x_BD, h13_BG)
+        ctx.piece, ctx.experts = piece, experts
+        return out_BD[piece.place_N]
+
+    @staticmethod
+    def backward(ctx: Any, *dout: Tensor) -> tuple[Tensor | None, ...]:
+        x_BD, h13_BG = ctx.saved_tensors
+        piece, experts = ctx.piece, ctx.experts
+        dout_BD = lay_out(piece, dout[0])
+        dw2_eDF = experts.down_wgrad(dout_BD, swiglu(h13_BG), piece.ends_e)
+        dh13_BG = swiglu_backward(experts.down_dgrad(dout_BD, piece.ends_e), h13_BG)
+        dw13_eGD = experts.up_wgrad(dh13_BG, x_BD, piece.ends_e)
+        return experts.up_dgrad(dh13_BG, piece.ends_e)[piece.place_N], dw13_eGD, dw2_eDF, None, None

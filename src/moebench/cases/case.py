@@ -50,26 +50,29 @@ class _Frozen(BaseModel):
 class Measure(_Frozen):
     """How a case is measured, and what its numbers must satisfy to be accepted."""
 
-    windows: int = Field(default=5, ge=1, description="timed windows")
-    iterations: int = Field(default=30, ge=1, description="iterations in a window")
-    warmups: int = Field(default=10, ge=0, description="untimed iterations before the first window")
+    windows: int = Field(default=5, ge=1, le=1000, description="timed windows")
+    iterations: int = Field(default=30, ge=1, le=100_000, description="iterations in a window")
+    warmups: int = Field(default=10, ge=0, le=100_000, description="untimed iterations before the first window")
     max_window_spread: float | None = Field(
-        default=None, gt=0, description="largest (max - min) / median over window times; absent: no gate"
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="largest (max - min) / median over window times; absent: no gate",
     )
-    seed: int = Field(default=0, ge=0, description="seed of routing, inputs and weights")
+    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of routing, inputs and weights")
 
 
 class Capacity(_Frozen):
     """Memory policies of the backends, in units of T*K rows where they are factors."""
 
-    slot_factor: float = Field(default=8.0, ge=0, description="dist_moe: optional bytes of the activation slot")
-    scratch_factor: float = Field(default=8.0, gt=0, description="dist_moe: receive rows that scratch holds")
-    chunks: int = Field(default=4, ge=1, description="dist_moe mega: token chunks in flight")
-    pad_rows: int = Field(default=256, ge=1, description="mok: rows of an expert are padded up to this")
-    minibatch_rows: int = Field(default=4096, ge=1, description="mok: granule of overlap")
-    macrobatch_rows: int = Field(default=131072, ge=1, description="mok: retained rows of a layer")
+    slot_factor: float = Field(default=8.0, ge=0, le=1e6, description="dist_moe: optional bytes of the activation slot")
+    scratch_factor: float = Field(default=8.0, gt=0, le=1e6, description="dist_moe: receive rows that scratch holds")
+    chunks: int = Field(default=4, ge=1, le=2**16, description="dist_moe mega: token chunks in flight")
+    pad_rows: int = Field(default=256, ge=1, le=2**24, description="mok: rows of an expert are padded up to this")
+    minibatch_rows: int = Field(default=4096, ge=1, le=2**40, description="mok: granule of overlap")
+    macrobatch_rows: int = Field(default=131072, ge=1, le=2**40, description="mok: retained rows of a layer")
     retained_factor: float | None = Field(
-        default=None, gt=0, description="mok: retained rows as a factor, in place of macrobatch_rows"
+        default=None, gt=0, le=1e6, description="mok: retained rows as a factor, in place of macrobatch_rows"
     )
 
 

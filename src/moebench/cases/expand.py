@@ -1,7 +1,7 @@
 """Blocks of a matrix multiplied into cases, and the flags that narrow or replace its axes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any, TypeVar
@@ -43,6 +43,13 @@ class Flags:
     shape: dict[str, int] = field(default_factory=dict)
     select: list[str] = field(default_factory=list)
 
+    def spelt(self) -> str:
+        """The flags as on a command line, for messages."""
+        names = {"F": "--ffn", "select": "-k"}
+        axes = [f.name for f in fields(self) if f.name != "shape" and getattr(self, f.name)]
+        words = [f"{names.get(a, '--' + a)} {','.join(f'{v}' for v in getattr(self, a))}" for a in axes]
+        return " ".join(words + [f"{axis}={size}" for axis, size in self.shape.items()])
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -57,18 +64,23 @@ REPLACEABLE = ("backend", "ep", "precision", "imbalance", "F")
 """Open axes: a flag may bring values that the matrix does not have. The others are closed sets."""
 
 
+def known_backends() -> list[str]:
+    """Backends that a matrix or a flag can name."""
+    return sorted(PIPELINES)
+
+
 def pipelines_of(backend: str, precision: Precision) -> tuple[Pipeline, ...]:
     """Pipelines of a backend in report order of a matrix. Raises UsageError for an unknown backend."""
     if backend not in PIPELINES:
-        raise UsageError(f"there is no backend named {backend!r}. Known: {', '.join(sorted(PIPELINES))}.")
+        raise UsageError(f"there is no backend named {backend!r}. Known: {', '.join(known_backends())}.")
     return PIPELINES[backend].get(precision, ())
 
 
 def select(matrix: Matrix, flags: Flags | None = None) -> Selection:
     """Expand a matrix and apply the flags.
 
-    A flag narrows its axis. If a listed value of an open axis is in no case of the matrix, the axis is replaced
-    in every block by the listed values; duplicates so made merge. `--imbalance` leaves packing cases out.
+    A flag narrows its axis. If a listed value of an open axis is in no case of the matrix, the axis is
+    replaced in every block by the listed values; duplicates so made merge. `--imbalance` leaves packing out.
     Raises UsageError for a matrix that contradicts itself, and when nothing is left.
     """
     flags = flags or Flags()
@@ -91,8 +103,8 @@ def select(matrix: Matrix, flags: Flags | None = None) -> Selection:
     cases = [case for case in cases if _wanted(case, flags)]
     if not cases:
         raise UsageError(
-            f"{matrix.path}: no case is left after the flags. `moebench cases --matrix {matrix.name}` lists what "
-            "the matrix has."
+            f"{matrix.path}: no case is left with {flags.spelt()}. Without these flags, `moebench cases` "
+            "lists what the matrix has."
         )
     return Selection(matrix, sorted(cases, key=report_order), notes)
 
@@ -127,22 +139,27 @@ def _replaced(block: Block, changed: dict[str, list[Any]], shape: dict[str, int]
 
 
 def _expand(matrix: Matrix, blocks: list[Block], *, strict: bool) -> list[Case]:
-    """Cases of all blocks. Strict: the blocks are the file's own, so a duplicate or an impossible case is an error."""
+    """Cases of all blocks. Strict, for the file's own blocks: a duplicate or impossible case is an error."""
     cases: dict[str, tuple[int, Case]] = {}
     for number, block in enumerate(blocks, 1):
         where = f"{matrix.path}: [[sweep]] block {number}"
+        if strict:
+            _check_pipelines(block, where)
         for case in _expand_block(matrix, block, where):
             if strict and case.unsupported:
-                raise UsageError(f"{where}: {case.id} is impossible: {case.unsupported}.")
+                raise UsageError(f"{where}: {case.id} is impossible: {case.unsupported}. Take it out of the block.")
             if strict and case.id in cases:
-                raise UsageError(f"{where}: {case.id} is a duplicate: block {cases[case.id][0]} makes it too.")
+                first = cases[case.id][0]
+                raise UsageError(
+                    f"{where}: {case.id} is a duplicate: block {first} makes it too. Take one of them out."
+                )
             cases.setdefault(case.id, (number, case))
     return [case for _, case in cases.values()]
 
 
 def _expand_block(matrix: Matrix, block: Block, where: str) -> Iterator[Case]:
-    measure = _merged(Measure, matrix.measure, block.measure, f"{where}: measure")
-    capacity = _merged(Capacity, matrix.capacity, block.capacity, f"{where}: capacity")
+    measure = _merged(Measure, matrix.measure, block.measure, f"{where}, measure")
+    capacity = _merged(Capacity, matrix.capacity, block.capacity, f"{where}, capacity")
     for variant, shape in product(_variants(matrix, block, where), _shapes(matrix, block, where)):
         for backend, mode, ep, precision in product(block.backend, block.mode, block.ep, block.precision):
             pipelines = _pipelines(block, backend, precision, where)
@@ -158,7 +175,7 @@ def _expand_block(matrix: Matrix, block: Block, where: str) -> Iterator[Case]:
                     overridden=tuple(a for a in SHAPE_AXES if getattr(shape, a) != getattr(matrix.shape, a)),
                     measure=measure,
                     capacity=capacity,
-                    unsupported=_impossible(shape, ep, variant["layer_imbalances"]),
+                    unsupported=_impossible(shape, ep, precision, variant["layer_imbalances"]),
                     **variant,
                 )
 
@@ -173,13 +190,25 @@ def _pipelines(block: Block, backend: str, precision: Precision, where: str) -> 
     return [pipeline for pipeline in known if pipeline in block.pipeline]
 
 
+def _check_pipelines(block: Block, where: str) -> None:
+    """Every backend of the file's own block must have one of its pipelines, and every pipeline a backend."""
+    unused = set(block.pipeline or [])
+    for backend in block.backend:
+        used = {p for precision in block.precision for p in _pipelines(block, backend, precision, where)}
+        if not used:
+            asked = ", ".join(block.pipeline or [])
+            precisions = ", ".join(block.precision)
+            raise UsageError(f"{where}: key `pipeline`, value {asked}: {backend} has no such pipeline in {precisions}.")
+        unused -= used
+    if unused:
+        raise UsageError(f"{where}: key `pipeline`, value {', '.join(sorted(unused))}: no backend of the block has it.")
+
+
 def _variants(matrix: Matrix, block: Block, where: str) -> list[dict[str, Any]]:
     if block.category is not Category.PACKING:
         if block.profile is not None:
             raise UsageError(f"{where}: key `profile` belongs to packing, not to {block.category}.")
-        return [
-            {"imbalance": float(i), "layer_imbalances": (float(i),)} for i in block.imbalance or [1.0]
-        ]
+        return [{"imbalance": float(i), "layer_imbalances": (float(i),)} for i in block.imbalance or [1.0]]
     if block.imbalance is not None:
         raise UsageError(f"{where}: key `imbalance` has no meaning in packing: its layers follow `profile`.")
     if block.profile is None:
@@ -199,7 +228,7 @@ def _shapes(matrix: Matrix, block: Block, where: str) -> list[Shape]:
         base = block.shape.onto(matrix.shape)
         return [Shape.model_validate(base.model_dump() | {"F": F}) for F in block.F or [base.F]]
     except ValidationError as error:
-        raise UsageError(f"{where}: {explain(error, Shape)}") from error
+        raise UsageError(f"{where}, shape: {explain(error, Shape)}") from error
 
 
 def _merged(model: type[M], base: M, override: dict[str, Any], where: str) -> M:
@@ -209,7 +238,11 @@ def _merged(model: type[M], base: M, override: dict[str, Any], where: str) -> M:
         raise UsageError(f"{where}: {explain(error, model)}") from error
 
 
-def _impossible(shape: Shape, ep: int, imbalances: tuple[float, ...]) -> str | None:
+def _impossible(shape: Shape, ep: int, precision: Precision, imbalances: tuple[float, ...]) -> str | None:
+    granule, needs = (32, "mxfp8 scale blocks") if precision is Precision.MXFP8 else (8, "grouped GEMMs")
+    for axis, width in (("D", shape.D), ("F", shape.F)):
+        if width % granule:
+            return f"{axis}={width} is not a multiple of {granule}, as {needs} need"
     for layer, imbalance in enumerate(imbalances):
         try:
             rows_per_expert(shape.T, shape.K, shape.E, ep, imbalance)

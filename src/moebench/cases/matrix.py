@@ -1,5 +1,6 @@
-"""Matrix files: TOML that says which cases there are. Every mistake in one is named by file, block and key."""
+"""Matrix files: TOML that says which cases there are. A mistake in one is named by file, block and key."""
 
+import os
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -53,9 +54,7 @@ class Block(BaseModel):
     pipeline: Listed[Pipeline] | None = Field(default=None, description="none: all of the backend's")
     imbalance: Listed[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]] | None = None
     profile: Listed[Annotated[str, Field(strict=True, min_length=1)]] | None = None
-    F: Listed[Annotated[int, Field(strict=True, ge=8)]] | None = Field(
-        default=None, description="none: the shape's F"
-    )
+    F: Listed[Annotated[int, Field(strict=True, ge=8)]] | None = Field(default=None, description="none: the shape's F")
     shape: ShapeOverride = ShapeOverride()
     measure: dict[str, Any] = {}
     capacity: dict[str, Any] = {}
@@ -91,9 +90,12 @@ def find_matrix(name_or_path: str) -> Path:
     """The file of a matrix given by name (`gb300`) or by path. Raises UsageError if there is none."""
     path = Path(name_or_path)
     if path.suffix == ".toml" or "/" in name_or_path:
-        if path.is_file():
+        if os.path.isfile(path):
             return path
-        raise UsageError(f"there is no matrix file {name_or_path}. Shipped matrices: {', '.join(matrix_names())}.")
+        found = "a folder, not a matrix file" if os.path.isdir(path) else "not there"
+        raise UsageError(
+            f"{name_or_path}: {found}. Give the path of a TOML file, or one of {', '.join(matrix_names())}."
+        )
     for shipped in _shipped():
         if shipped.name == f"{name_or_path}.toml":
             return shipped
@@ -114,7 +116,8 @@ def load_matrix(name_or_path: str) -> Matrix:
         raise UsageError(f"{path}: not a TOML file: {error}.") from error
     for reserved in ("name", "path"):
         if reserved in raw:
-            raise UsageError(f"{path}: unknown key `{reserved}` at the top. Known: {_known(Matrix)}.")
+            found = _as_toml(raw[reserved])
+            raise UsageError(f"{path}: unknown key `{reserved}` (value {found}). Known keys: {_known(Matrix)}.")
     try:
         return Matrix.model_validate({**raw, "name": path.stem, "path": path})
     except ValidationError as error:
@@ -134,26 +137,42 @@ _TABLES: dict[str, type[BaseModel]] = {
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first problem of a validation as one sentence: block, key, value, and what would be right."""
-    problem = error.errors(include_url=False)[0]
-    where = [part for part in problem["loc"] if part != "function-before[_as_list(), list[nullable]]"]
-    block = _place(where)
-    key = str(where[-1]) if where else "?"
-    if isinstance(where[-1], int) and len(where) >= 2:
-        key = str(where[-2])
-    found = problem["input"]
+    """The first problem of a validation as one sentence: block, key, value, and what would be right.
+
+    An unknown key comes before a missing one, which it often is, misspelt.
+    """
+    problems = error.errors(include_url=False)
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    where = list(problem["loc"])
+    place = _place(where)
+    keys = [part for part in where if isinstance(part, str) and part != "[key]"]
+    key, found = keys[-1], _as_toml(problem["input"])
     if problem["type"] == "extra_forbidden":
         table = _TABLES.get(str(where[0]), model) if len(where) > 1 else model
         if len(where) > 2 and where[0] == "sweep" and where[2] == "shape":
             table = ShapeOverride
-        return f"{block}: unknown key `{key}` (value {found!r}). Known keys: {_known(table)}."
+        return f"{place}unknown key `{key}` (value {found}). Known keys: {_known(table)}."
     if problem["type"] == "missing":
-        return f"{block}: the key `{key}` is missing."
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{block}: key `{key}`, value {found!r}: {message[:1].lower() + message[1:]}."
+        return f"{place}the key `{key}` is missing."
+    return f"{place}key `{key}`, value {found}: {_what_is_right(problem['type'], problem['msg'])}."
+
+
+def _what_is_right(kind: str, message: str) -> str:
+    if kind == "too_short":
+        return "must not be empty"
+    if kind in ("model_type", "dict_type"):
+        return "must be a table of keys"
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _as_toml(value: Any) -> str:
+    """A value as its file would spell it, cut where it is long."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _place(where: list[Any]) -> str:
     if len(where) > 1 and where[0] == "sweep":
-        return f"[[sweep]] block {where[1] + 1}"
-    return f"[{where[0]}]" if len(where) > 1 else "top level"
+        return f"[[sweep]] block {where[1] + 1}: "
+    return f"[{where[0]}]: " if len(where) > 1 else ""

@@ -77,7 +77,7 @@ def _quantised_bytes_per_weight(case: Case) -> float:
 
 
 def _token_bytes(case: Case) -> int:
-    """What a layer holds of its own tokens, whatever the routing: x, y, and the shared expert's activations."""
+    """What a layer holds of its own tokens, whatever the routing: x, y, the shared expert's activations."""
     s = case.shape
     return s.T * (4 * s.D + 6 * s.F * s.S)
 

@@ -35,7 +35,7 @@ def rows_per_expert(T: int, K: int, E: int, ep: int, imbalance: float) -> Counts
     if not 0 <= imbalance <= ep:
         raise ValueError(f"imbalance {imbalance:g} is outside 0..{ep}: ep={ep} ranks share {ep}*T*K rows")
     hot, total = hot_rows(T, K, imbalance), ep * T * K
-    if ep == 1 and hot != total:
+    if ep == 1 and imbalance != 1:
         raise ValueError(f"imbalance {imbalance:g} is impossible at ep=1: the only rank receives every row")
     rows_of_rank = np.concatenate([[hot], _evenly(total - hot, ep - 1)]) if ep > 1 else np.array([hot])
     counts = np.concatenate([_evenly(int(rows), E // ep) for rows in rows_of_rank])
@@ -84,4 +84,6 @@ def remote_rows(ids_PTK: Ids, E: int) -> Counts:
     """Rows that each rank sends to other ranks in one dispatch, [P]."""
     ep = ids_PTK.shape[0]
     destination = ids_PTK // (E // ep)
-    return (destination != np.arange(ep)[:, None, None]).sum(axis=(1, 2))
+    remote_PTK = destination != np.arange(ep)[:, None, None]
+    rows_P: Counts = remote_PTK.sum(axis=(1, 2))
+    return rows_P

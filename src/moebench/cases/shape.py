@@ -8,16 +8,17 @@ class Shape(BaseModel):
 
     Legend used in all tensor names: T tokens of a rank, D hidden, E experts in total, e experts of a rank,
     K experts per token, F FFN width of an expert, S shared experts, R rows of a rank.
+    The upper limits keep counts of rows exact in 64 bits.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    T: int = Field(ge=1, description="tokens per rank")
-    D: int = Field(ge=8, description="hidden width")
-    E: int = Field(ge=1, description="routed experts, over all ranks")
-    K: int = Field(ge=1, description="experts per token")
-    F: int = Field(ge=8, description="FFN width of an expert")
-    S: int = Field(default=1, ge=0, description="shared experts, BF16")
+    T: int = Field(ge=1, le=2**24, description="tokens per rank")
+    D: int = Field(ge=8, le=2**20, description="hidden width")
+    E: int = Field(ge=1, le=2**16, description="routed experts, over all ranks")
+    K: int = Field(ge=1, le=2**16, description="experts per token")
+    F: int = Field(ge=8, le=2**20, description="FFN width of an expert")
+    S: int = Field(default=1, ge=0, le=2**10, description="shared experts, BF16")
 
 
 MODELS: dict[str, Shape] = {

@@ -24,16 +24,16 @@ class Ledger:
 
 
 class Pending:
-    """A collective in flight. Its output is undefined until `wait` returns."""
+    """A collective in flight. `out`, its output, is undefined until `wait` returns."""
 
     def __init__(self, out: Tensor, work: dist.Work | None, keep: tuple[Tensor, ...] = ()) -> None:
-        self._out, self._work, self._keep = out, work, keep
+        self.out, self._work, self._keep = out, work, keep
 
     def wait(self) -> Tensor:
         if self._work is not None:
             self._work.wait()
             self._work, self._keep = None, ()
-        return self._out
+        return self.out
 
 
 class Exchange:

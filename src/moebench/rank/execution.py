@@ -48,7 +48,13 @@ class Execution:
     """One attempt at one case on this rank. `trace` is complete after `run` returns."""
 
     def __init__(
-        self, case: Case, attempt: int, rank: int, device: torch.device, progress: Progress, stop: Callable[[], bool]
+        self,
+        case: Case,
+        attempt: int,
+        rank: int,
+        device: torch.device,
+        progress: Progress,
+        stop: Callable[[], bool],
     ) -> None:
         self.case, self.rank, self.device = case, rank, device
         self.progress, self.stop = progress, stop

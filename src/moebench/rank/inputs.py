@@ -39,8 +39,7 @@ class Inputs:
 def make_routing(case: Case) -> list[Ids]:
     s, seed = case.shape, case.measure.seed
     return [
-        route(s.T, s.K, s.E, case.ep, imbalance, seed, layer)
-        for layer, imbalance in enumerate(case.layer_imbalances)
+        route(s.T, s.K, s.E, case.ep, imbalance, seed, layer) for layer, imbalance in enumerate(case.layer_imbalances)
     ]
 
 
@@ -81,9 +80,7 @@ def _layer_weights(case: Case, layer: int, rank: int, device: torch.device) -> L
         return out
 
     return LayerWeights(
-        w13_eGD=stack(
-            lambda x: _normal(device, (2 * s.F, s.D), s.D**-0.5, seed, _EXPERT, layer, x, 13), 2 * s.F, s.D
-        ),
+        w13_eGD=stack(lambda x: _normal(device, (2 * s.F, s.D), s.D**-0.5, seed, _EXPERT, layer, x, 13), 2 * s.F, s.D),
         w2_eDF=stack(lambda x: _normal(device, (s.D, s.F), s.F**-0.5, seed, _EXPERT, layer, x, 2), s.D, s.F),
         shared13_GD=_normal(device, (2 * s.S * s.F, s.D), s.D**-0.5, seed, _SHARED, layer, 13),
         shared2_DF=_normal(device, (s.D, s.S * s.F), s.F**-0.5, seed, _SHARED, layer, 2),

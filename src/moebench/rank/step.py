@@ -1,4 +1,4 @@
-"""One iteration of a case: layers chained, forward and, in training, backward. The timed loop and the checks share it."""
+"""One iteration of a case: layers chained, forward and, in training, backward. Timed loop and checks share it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -44,22 +44,27 @@ def judge(case: Case, delivered: Delivered) -> Outcome:
 
 
 def _ended_early(traces: list[RankTrace]) -> Outcome | None:
-    """What the first rank that did not finish says. A rank's own failure explains more than a peer's absence."""
+    """What a rank that did not finish says: its own failure explains more than a peer's absence."""
     worst = {Status.FAILED: 0, Status.REJECTED: 1, Status.UNSUPPORTED: 2, Status.NOT_RUN: 3}
     ended = [trace for trace in traces if trace.status is not Status.ACCEPTED]
     if not ended:
         return None
-    trace = min(ended, key=lambda t: (worst[t.status], t.message is None))
+    trace = min(ended, key=lambda t: (worst[t.status], _failed_check(t) is None, _tells_of_a_peer(t)))
+    failed_check = _failed_check(trace) if trace.reason is Reason.INCORRECT else None
     said = f"rank {trace.rank}, {trace.phase}: {trace.message or 'ended without a message'}"
-    return Outcome(trace.status, trace.reason, said)
+    return Outcome(trace.status, trace.reason, failed_check or said)
+
+
+def _tells_of_a_peer(trace: RankTrace) -> bool:
+    return trace.message is None or "could not go on" in trace.message
 
 
 def _incomplete(case: Case, delivered: Delivered) -> str | None:
+    came = f"{len(delivered.traces)} of {case.ep} ranks delivered a trace"
     if delivered.broken:
-        return f"{len(delivered.traces)} of {case.ep} ranks delivered a trace; cannot be read: {delivered.broken[0]}"
+        return f"{came}; cannot be read: {delivered.broken[0]}"
     if delivered.missing:
-        ranks = ", ".join(map(str, delivered.missing))
-        return f"{len(delivered.traces)} of {case.ep} ranks delivered a trace; missing: rank {ranks}"
+        return f"{came}; missing: rank {', '.join(map(str, delivered.missing))}"
     return _first(_missing_samples(case, trace) for trace in delivered.traces)
 
 
@@ -135,7 +140,9 @@ def planned_sha256(case: Case) -> str:
 
 @lru_cache(maxsize=1024)
 def _sha256(T: int, K: int, E: int, ep: int, imbalances: tuple[float, ...], seed: int) -> str:
-    return routing_sha256(route(T, K, E, ep, imbalance, seed, l) for l, imbalance in enumerate(imbalances))
+    return routing_sha256(
+        route(T, K, E, ep, imbalance, seed, layer) for layer, imbalance in enumerate(imbalances)
+    )
 
 
 def _incorrect(case: Case, delivered: Delivered) -> str | None:
@@ -159,11 +166,9 @@ def _unchecked(case: Case, trace: RankTrace) -> str | None:
     for when in ("before", "after"):
         checked = {check.tensor for check in trace.checks if check.when == when}
         if "y" not in checked:
-            return f"rank {trace.rank}: y was not checked {when} timing, so its numbers are not known to be right"
+            return f"rank {trace.rank}: y was not checked {when} timing, so it is not known to be right"
         if case.training and checked == {"y"}:
-            return (
-                f"rank {trace.rank}: no gradient was checked {when} timing, so they are not known to be right"
-            )
+            return f"rank {trace.rank}: no gradient was checked {when} timing"
     return None
 
 

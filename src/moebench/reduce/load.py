@@ -16,8 +16,8 @@ _AGAIN = "Make the report again with `moebench reduce RUN`, or fetch the file ag
 def load_report(path: Path | str) -> Report:
     """The report in a JSON file.
 
-    Unknown keys are kept. Raises UsageError for a file that cannot be read, is empty, truncated or not JSON, that
-    comes from a newer moebench, or whose keys have wrong types, non-finite numbers or duplicate ids.
+    Unknown keys are kept. Raises UsageError for a file that cannot be read, is empty, truncated or not JSON,
+    that comes from a newer moebench, or whose keys have wrong types, non-finite numbers or duplicate ids.
     """
     path = Path(path)
     raw = _read_json(path)
@@ -77,8 +77,8 @@ def _refuse_newer(path: Path, raw: dict[str, Any]) -> None:
         )
     if version > SCHEMA_VERSION:
         raise UsageError(
-            f"{path}: key `schemaVersion`, value {version}: written by a newer moebench; this one reads up to "
-            f"{SCHEMA_VERSION}. Upgrade moebench to read it."
+            f"{path}: key `schemaVersion`, value {version}: written by a newer moebench; this one reads up "
+            f"to {SCHEMA_VERSION}. Upgrade moebench to read it."
         )
 
 
@@ -115,7 +115,8 @@ def _problem(error: ValidationError, raw: dict[str, Any]) -> str:
         return f"the key `{key}`{case_id} is missing. Add it."
     if not key:
         return f"{message}. Keep one of the two."
-    return f"key `{key}`{case_id}, value {_shown(value)}: {message[:1].lower() + message[1:]}. Correct the value."
+    message = message[:1].lower() + message[1:]
+    return f"key `{key}`{case_id}, value {_shown(value)}: {message}. Correct the value."
 
 
 def _shown(value: Any) -> str:

@@ -83,7 +83,10 @@ def first_invalid_time(traces: list[RankTrace]) -> str | None:
                 for iteration, value in enumerate(values, 1):
                     if not (math.isfinite(value) and value > 0):
                         where = "" if name == "seconds" else f", iteration {iteration}"
-                        return f"rank {trace.rank}, window {number}{where}: {name} is {value:g}, which is not above 0"
+                        return (
+                            f"rank {trace.rank}, window {number}{where}: {name} is {value:g}, "
+                            "and a time must be finite and above 0"
+                        )
     return None
 
 

@@ -1,8 +1,9 @@
 """Which cases did the same work, and who was faster. Ratios are times: above 1 means faster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
+from typing import Any
 
 from moebench.reduce.schema import CaseRow, Meta, Pair, PipelinePair, Report
 
@@ -13,7 +14,7 @@ Key = tuple[str, int, str, str, int, int | float, str | None, int]
 
 @dataclass(frozen=True)
 class Match:
-    """One workload done by mok and by dist_moe. `dist` is the fastest; `all_dist` has them all, in report order."""
+    """One workload done by mok and dist_moe: `dist` is the fastest of `all_dist`, which is in report order."""
 
     dist: CaseRow
     mok: CaseRow
@@ -52,7 +53,7 @@ class Pairing:
 
 
 def pair_cases(meta: Meta, cases: list[CaseRow]) -> Pairing:
-    """Pair each mok case with the dist_moe cases of its workload that agree with it in all that must be equal."""
+    """Pair each mok case with the dist_moe cases of its workload that agree with it where they must."""
     dist_of: dict[Key, list[CaseRow]] = {}
     for row in cases:
         if row.backend == DIST:
@@ -88,11 +89,12 @@ def _work(row: CaseRow) -> Key:
 
 
 def _difference(meta: Meta, one: CaseRow, other: CaseRow, *, implementation: bool = True) -> str | None:
-    """Why two cases of one workload may not be compared, or None. A key absent on both sides counts as equal."""
+    """Why two cases of one workload may not be compared, or None. A key absent on both sides is equal."""
     pairs = {
         "shape": (_shape(meta, one), _shape(meta, other)),
         "routing": (_sha256(one), _sha256(other)),
         "estimator": (one.estimator, other.estimator),
+        "hardware": (_hardware(one), _hardware(other)),
     }
     if implementation:
         pairs["implementation"] = (one.implementation, other.implementation)
@@ -113,6 +115,10 @@ def _shape(meta: Meta, row: CaseRow) -> str:
 
 def _sha256(row: CaseRow) -> str | None:
     return None if row.routing is None else row.routing.sha256
+
+
+def _hardware(row: CaseRow) -> str | None:
+    return None if row.environment is None else row.environment.get("hardware")
 
 
 def torch_ratios(report: Report) -> dict[str, float]:
@@ -158,11 +164,37 @@ def _comparisons(report: Report) -> Iterator[tuple[str, str, str, float]]:
     for match in pairing(report).matches:
         yield match.mok.mode, match.mok.precision, FASTER_BY, match.speedup
     ratio_of = torch_ratios(report)
-    best: dict[tuple[str, Key], CaseRow] = {}
+    best: dict[tuple[str, Key, str], CaseRow] = {}
     for row in report.cases:
         if row.id in ratio_of:
-            key = (row.backend, _work(row))
+            key = (row.backend, _work(row), _shape(report.meta, row))
             if key not in best or row.iterationMS < best[key].iterationMS:
                 best[key] = row
     for row in best.values():
         yield row.mode, row.precision, f"{row.backend} vs {BASELINE}", ratio_of[row.id]
+
+
+def differing_pairs(report: Report) -> list[str]:
+    """Where the report's own pairs differ from those recomputed from its cases. Absent ones do not differ."""
+    found = pairing(report)
+    checks: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = [
+        ("pairs", _dumped(report.pairs), _dumped(found.pairs)),
+        ("allPipelinePairs", _dumped(report.allPipelinePairs), _dumped(found.all_pipeline_pairs)),
+    ]
+    differences = []
+    for key, own, recomputed in checks:
+        if key not in report.model_fields_set or own == recomputed:
+            continue
+        place = next(
+            (i for i, (a, b) in enumerate(zip(own, recomputed, strict=False)) if a != b),
+            min(len(own), len(recomputed)),
+        )
+        differences.append(
+            f"its own `{key}` ({len(own)}) differ from those recomputed from its cases ({len(recomputed)}), "
+            f"first at {key}[{place}]; the recomputed ones are shown. `moebench reduce` writes them anew."
+        )
+    return differences
+
+
+def _dumped(entries: Sequence[Pair] | Sequence[PipelinePair]) -> list[dict[str, Any]]:
+    return [{key: getattr(entry, key) for key in type(entry).model_fields} for entry in entries]

@@ -13,7 +13,7 @@ from moebench.rank.trace import SCHEMA_VERSION, RankTrace, trace_path
 
 @dataclass(frozen=True)
 class Delivered:
-    """What the ranks of one attempt left: their traces in rank order, and what is missing or broken, in words."""
+    """What the ranks of one attempt left: traces in rank order, ranks without one, broken files in words."""
 
     traces: list[RankTrace]
     missing: list[int]

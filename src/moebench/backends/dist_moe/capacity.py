@@ -50,7 +50,7 @@ def _column_quantised_bytes(R: int, width: int) -> int:
 
 
 def _row_quantised_bytes(R: int, width: int) -> int:
-    """An mxfp8 matrix [R, width] with scales along its columns, kept in paged 128x4 atoms (4 bytes a scale)."""
+    """An mxfp8 matrix [R, width] with scales along its columns, in paged 128x4 atoms (4 bytes a scale)."""
     return _aligned(R * width) + _aligned(4 * R * -(-width // SCALE_BLOCK))
 
 
@@ -86,15 +86,13 @@ def recomputed_bytes(shape: Shape) -> int:
 def saved_bytes(shape: Shape, precision: Precision, R: int) -> int:
     """Bytes that a layer with R occupied rows keeps for backward when it does not recompute.
 
-    Gathered rows, gate and up, in mxfp8 also the quantised hidden rows, and the K routed outputs of each token.
+    Gathered rows, gate and up, in mxfp8 also quantised hidden rows, and the K routed outputs of each token.
     """
     D, F = shape.D, shape.F
     routed_outputs = _aligned(2 * shape.T * shape.K * D)
     if precision is Precision.BF16:
         return _aligned(2 * R * D) + _aligned(4 * R * F) + routed_outputs
-    return (
-        _column_quantised_bytes(R, D) + _aligned(4 * R * F) + _column_quantised_bytes(R, F) + routed_outputs
-    )
+    return _column_quantised_bytes(R, D) + _aligned(4 * R * F) + _column_quantised_bytes(R, F) + routed_outputs
 
 
 def slot_bytes(case: Case) -> int:
@@ -148,9 +146,10 @@ def why_rows_do_not_fit(case: Case, rows_LE: Sequence[Counts] | None = None) -> 
         most = max(occupied_P)
         if most > limit:
             padded = " (each expert padded to 128)" if case.precision is Precision.MXFP8 else ""
+            rank, factor = occupied_P.index(most), case.capacity.scratch_factor
             return (
-                f"dist_moe scratch holds {limit} rows at scratch_factor {case.capacity.scratch_factor:g}, but "
-                f"rank {occupied_P.index(most)} receives {most}{padded} in layer {layer}; raise scratch_factor"
+                f"dist_moe scratch holds {limit} rows at scratch_factor {factor:g}, but rank {rank} "
+                f"receives {most}{padded} in layer {layer}; raise scratch_factor"
             )
     return None
 
@@ -158,8 +157,8 @@ def why_rows_do_not_fit(case: Case, rows_LE: Sequence[Counts] | None = None) -> 
 def must_recompute(saved_P: Sequence[int], full_P: Sequence[int], later_input_bytes: int, slot: int) -> bool:
     """Whether a layer recomputes: the worst rank decides for all.
 
-    `saved_P`: bytes each rank has saved so far; `full_P`: bytes each would add; `later_input_bytes`: the inputs
-    of the layers still to come, which must fit whatever happens; `slot`: bytes of the slot.
+    `saved_P`: bytes each rank has saved so far; `full_P`: bytes each would add; `later_input_bytes`: the
+    inputs of the layers still to come, which must fit whatever happens; `slot`: bytes of the slot.
     """
     return max(map(sum, zip(saved_P, full_P, strict=True))) + later_input_bytes > slot
 
@@ -199,9 +198,8 @@ def activations_bytes(case: Case) -> int:
     return max(retention(case).saved_bytes_P) + scratch_bytes(case, most)
 
 
-def planned_capacity(case: Case) -> DistMoeCapacity:
-    """The capacity object that the exact routing of a case leads to."""
-    kept = retention(case)
+def capacity_from_run(case: Case, saved_bytes_P: Sequence[int], recomputed_rank_layers: int) -> DistMoeCapacity:
+    """The capacity object from the bytes every rank saved and the layers that recomputed, over all ranks."""
     return DistMoeCapacity(
         slot_bytes=slot_bytes(case),
         slot_factor=case.capacity.slot_factor,
@@ -209,8 +207,14 @@ def planned_capacity(case: Case) -> DistMoeCapacity:
         scratch_factor=case.capacity.scratch_factor,
         host_scratch_bytes=0,
         slots=1 if case.training else 0,
-        saved_rank0_bytes=kept.saved_bytes_P[0],
-        max_saved_rank_bytes=max(kept.saved_bytes_P),
-        capacity_recompute_flags=sum(kept.recompute_L) * case.ep,
+        saved_rank0_bytes=saved_bytes_P[0],
+        max_saved_rank_bytes=max(saved_bytes_P),
+        capacity_recompute_flags=recomputed_rank_layers,
         inspected_rank_layers=case.ep * case.layers,
     )
+
+
+def planned_capacity(case: Case) -> DistMoeCapacity:
+    """The capacity object that the exact routing of a case leads to."""
+    kept = retention(case)
+    return capacity_from_run(case, kept.saved_bytes_P, sum(kept.recompute_L) * case.ep)

@@ -1,7 +1,7 @@
 """Row plan of mok: padded schedule rows, the rows it retains for backward, and those it replays.
 
-mok pads every local expert's rows to `pad_rows`, keeps the first macrobatch of a layer, and in backward replays
-(dispatches and computes again) the rows of all later ones. Source: mok's published scheduler constants and its
+mok pads every local expert's rows to `pad_rows`, keeps the first macrobatch of a layer, and in backward
+replays (dispatches and computes again) the rows of all later ones. Source: mok's scheduler constants and its
 description of macrobatches; the forms give the capacity objects of the published report exactly.
 
 Legend: E experts in total, P ranks, L layers. `rows_LE` is one array [E] of rows per expert for each layer.
@@ -34,8 +34,10 @@ class MokCapacity(BaseModel):
 
 
 def schedule_rows(rows_E: Counts, ep: int, pad_rows: int) -> Counts:
-    """Rows that each rank computes in one layer, [P]: every expert's rows rounded up; an empty one takes none."""
-    return (-(-rows_E // pad_rows) * pad_rows).reshape(ep, -1).sum(axis=1)
+    """Rows that each rank computes in one layer, [P]: each expert's rows rounded up, 0 for an empty one."""
+    padded_E: Counts = -(-rows_E // pad_rows) * pad_rows
+    rows_P: Counts = padded_E.reshape(ep, -1).sum(axis=1)
+    return rows_P
 
 
 def requested_rows(case: Case) -> int:
@@ -60,15 +62,15 @@ def replay_rows(schedule_P: Counts, retained: int) -> Counts:
 
 
 def macrobatches(schedule_P: Counts, retained: int) -> Counts:
-    """Macrobatches of each rank, [P]; 0 for a rank without rows. Every rank loops to the maximum over ranks."""
+    """Macrobatches of each rank, [P]; 0 for a rank without rows. All ranks loop to the maximum over ranks."""
     return -(-schedule_P // retained)
 
 
-def capacity_from_rows(case: Case, rows_LE: Sequence[Counts], *, planned: bool) -> MokCapacity:
-    """The capacity object for rows per expert of each layer, [E] each, be they planned or counted in a run."""
+def capacity_from_rows(
+    case: Case, schedule_LP: Sequence[Counts], replay_LP: Sequence[Counts], *, planned: bool
+) -> MokCapacity:
+    """The capacity object from the rows every rank scheduled and replayed in each layer, planned or counted."""
     retained = retained_rows(case)
-    schedule_LP = [schedule_rows(rows_E, case.ep, case.capacity.pad_rows) for rows_E in rows_LE]
-    replay_LP = [replay_rows(rows_P, retained) if case.training else 0 * rows_P for rows_P in schedule_LP]
     return MokCapacity(
         requested_rows_per_layer=requested_rows(case),
         retained_rows_per_layer=retained,
@@ -85,15 +87,15 @@ def capacity_from_rows(case: Case, rows_LE: Sequence[Counts], *, planned: bool) 
 def activations_bytes(case: Case) -> int:
     """Bytes of received rows and of what they become that the fullest rank uses, with mok's workspace.
 
-    Per row: context kept for backward, and temporaries of one layer, by mok's allocations. The published peaks
-    of training fit two contexts a layer, those of inference one, which mok writes there too.
+    Per row: context kept for backward, and temporaries of one layer, by mok's allocations. The published
+    peaks of training fit two contexts a layer, those of inference one, which mok writes there too.
     """
     s, ep = case.shape, case.ep
     rows_L = [int(schedule_rows(rows_E, ep, case.capacity.pad_rows).max()) for rows_E in layer_rows(case)]
     rows_L = [min(rows, retained_rows(case)) for rows in rows_L]
     workspace = 4 * s.T * s.D * (1 + s.K) + 8 * s.T * s.K + 4 * ep * s.T * s.K
     if case.precision is Precision.BF16:
-        context, forward, backward = 2 * s.D + 6 * s.F, 4 * s.D + 6 * s.F, 4 * s.D + 6.04 * s.F
+        context, forward, backward = 2.0 * s.D + 6 * s.F, 4.0 * s.D + 6 * s.F, 4 * s.D + 6.04 * s.F
     else:
         context, forward = 33 / 32 * (s.D + 3 * s.F), 4.0625 * s.D + 8.125 * s.F
         backward = 5.094 * s.D + 11.19 * s.F
@@ -104,4 +106,7 @@ def activations_bytes(case: Case) -> int:
 
 def planned_capacity(case: Case) -> MokCapacity:
     """The capacity object that the exact routing of a case leads to."""
-    return capacity_from_rows(case, layer_rows(case), planned=True)
+    retained = retained_rows(case)
+    schedule_LP = [schedule_rows(rows_E, case.ep, case.capacity.pad_rows) for rows_E in layer_rows(case)]
+    replay_LP = [replay_rows(rows_P, retained) if case.training else 0 * rows_P for rows_P in schedule_LP]
+    return capacity_from_rows(case, schedule_LP, replay_LP, planned=True)

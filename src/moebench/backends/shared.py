@@ -1,0 +1,32 @@
+"""The shared experts of a layer: one BF16 SwiGLU MLP of width S*F, forward and backward. G = 2*S*F here."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from moebench.backends import gemm
+from moebench.backends.swiglu import swiglu, swiglu_backward
+
+
+@dataclass(frozen=True)
+class SharedForward:
+    y_TD: Tensor
+    h13_TG: Tensor
+
+
+@dataclass(frozen=True)
+class SharedBackward:
+    dx_TD: Tensor
+    dw13_GD: Tensor
+    dw2_DF: Tensor
+
+
+def shared_forward(x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> SharedForward:
+    h13_TG = gemm.linear(x_TD, w13_GD)
+    return SharedForward(gemm.linear(swiglu(h13_TG), w2_DF), h13_TG)
+
+
+def shared_backward(dy_TD: Tensor, x_TD: Tensor, h13_TG: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> SharedBackward:
+    dw2_DF = gemm.outer(dy_TD, swiglu(h13_TG))
+    dh13_TG = swiglu_backward(gemm.matmul(dy_TD, w2_DF), h13_TG)
+    return SharedBackward(gemm.matmul(dh13_TG, w13_GD), gemm.outer(dh13_TG, x_TD), dw2_DF)

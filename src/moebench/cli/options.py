@@ -1,0 +1,161 @@
+"""The options that choose cases, shared by every command that takes a matrix."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from moebench.errors import UsageError
+
+if TYPE_CHECKING:
+    from moebench.cases.expand import Selection
+    from moebench.cases.shape import Shape
+
+Member = TypeVar("Member", bound=StrEnum)
+Number = TypeVar("Number", int, float)
+
+_CASES, _SHAPE = "Which cases (flags repeat, and take lists such as 8,16)", "Shape"
+
+
+def _many(*names: str, help: str, metavar: str, panel: str = _CASES) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
+
+
+def _selection(
+    matrix: Annotated[
+        str,
+        _many("--matrix", "-m", help="A matrix by name, or the path of a TOML file.", metavar="NAME|PATH"),
+    ] = "quick",
+    backend: Annotated[list[str] | None, _many("--backend", help="torch, dist_moe or mok.", metavar="NAME")] = None,
+    mode: Annotated[list[str] | None, _many("--mode", help="inference or training.", metavar="MODE")] = None,
+    ep: Annotated[list[str] | None, _many("--ep", help="Expert-parallel ranks.", metavar="N")] = None,
+    precision: Annotated[list[str] | None, _many("--precision", help="bf16 or mxfp8.", metavar="NAME")] = None,
+    pipeline: Annotated[
+        list[str] | None,
+        _many("--pipeline", help="eager, native, standard, staged or mega.", metavar="NAME"),
+    ] = None,
+    category: Annotated[
+        list[str] | None, _many("--category", help="single_layer, width or packing.", metavar="NAME")
+    ] = None,
+    imbalance: Annotated[
+        list[str] | None,
+        _many("--imbalance", help="Rows of rank 0 over an even share. Packing is left out.", metavar="X"),
+    ] = None,
+    select: Annotated[list[str] | None, _many("-k", help="Cases whose id matches.", metavar="GLOB")] = None,
+    model: Annotated[
+        str | None,
+        _many(
+            "--model",
+            help="T, D, E, K and F of a published model: kimi-k2.7, glm-5.2, qwen3.5, deepseek-v4-pro.",
+            metavar="NAME",
+            panel=_SHAPE,
+        ),
+    ] = None,
+    tokens: Annotated[str | None, _many("--tokens", help="T, tokens per rank.", metavar="N", panel=_SHAPE)] = None,
+    hidden: Annotated[str | None, _many("--hidden", help="D, hidden width.", metavar="N", panel=_SHAPE)] = None,
+    experts: Annotated[
+        str | None, _many("--experts", help="E, experts over all ranks.", metavar="N", panel=_SHAPE)
+    ] = None,
+    topk: Annotated[str | None, _many("--topk", help="K, experts per token.", metavar="N", panel=_SHAPE)] = None,
+    ffn: Annotated[
+        list[str] | None,
+        _many("--ffn", help="F, expert FFN width; a list such as 1536,3072.", metavar="N", panel=_SHAPE),
+    ] = None,
+) -> "Selection":
+    """The cases of a matrix under these flags. Raises UsageError naming flag, value and the known values."""
+    from moebench.cases.case import Category, Mode, Pipeline, Precision
+    from moebench.cases.expand import Flags, known_backends
+    from moebench.cases.expand import select as select_cases
+    from moebench.cases.matrix import load_matrix
+
+    loaded = load_matrix(matrix)
+    given = {
+        "T": ("--tokens", tokens),
+        "D": ("--hidden", hidden),
+        "E": ("--experts", experts),
+        "K": ("--topk", topk),
+    }
+    shape = {axis: _size(flag, axis, text, loaded.shape) for axis, (flag, text) in given.items() if text is not None}
+    widths = [_size("--ffn", "F", text, loaded.shape) for text in _split(ffn)]
+    if model is not None:
+        published = _model(model)
+        shape = {axis: getattr(published, axis) for axis in "TDEK"} | shape
+        widths = widths or [published.F]
+    flags = Flags(
+        backend=[_known("--backend", name, known_backends()) for name in _split(backend)],
+        mode=_members("--mode", mode, Mode),
+        ep=[_number("--ep", text, int, least=1) for text in _split(ep)],
+        precision=_members("--precision", precision, Precision),
+        pipeline=_members("--pipeline", pipeline, Pipeline),
+        category=_members("--category", category, Category),
+        imbalance=[_number("--imbalance", text, float, least=0) for text in _split(imbalance)],
+        F=widths,
+        shape=shape,
+        select=select or [],
+    )
+    return select_cases(loaded, flags)
+
+
+def takes_selection(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all options that choose cases; it receives the result as its parameter `selection`."""
+    options = inspect.signature(_selection).parameters
+    own = [p for name, p in inspect.signature(command).parameters.items() if name != "selection"]
+
+    def with_options(**given: Any) -> None:
+        chosen = _selection(**{name: given.pop(name) for name in options})
+        command(selection=chosen, **given)
+
+    parameters = [*options.values(), *own]
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    )
+    return with_options
+
+
+def _split(given: Sequence[str] | None) -> list[str]:
+    """Values of a repeated flag, each of which may be a comma list; the first of duplicates stays."""
+    parts = [part.strip() for text in given or [] for part in text.split(",")]
+    return list(dict.fromkeys(parts))
+
+
+def _known(flag: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise UsageError(f"{flag} {value}: unknown. Known values: {', '.join(known)}.")
+    return value
+
+
+def _members(flag: str, given: list[str] | None, kind: type[Member]) -> list[Member]:
+    return [kind(_known(flag, text, [member.value for member in kind])) for text in _split(given)]
+
+
+def _number(flag: str, text: str, kind: Callable[[str], Number], least: int) -> Number:
+    what = "a whole number" if kind is int else "a number"
+    try:
+        value = kind(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: not {what}. Give {what}, {least} or more.") from error
+    if not least <= value < float("inf"):
+        raise UsageError(f"{flag} {text}: out of range. Give {what}, {least} or more.")
+    return value
+
+
+def _size(flag: str, axis: str, text: str, base: "Shape") -> int:
+    """The size of a shape's axis, within what a Shape allows."""
+    from pydantic import ValidationError
+
+    size = _number(flag, text, int, least=1)
+    try:
+        type(base).model_validate(base.model_dump() | {axis: size})
+    except ValidationError as error:
+        raise UsageError(f"{flag} {text}: {error.errors()[0]['msg']}.") from error
+    return size
+
+
+def _model(name: str) -> "Shape":
+    from moebench.cases.shape import MODELS
+
+    return MODELS[_known("--model", name.lower(), list(MODELS))]

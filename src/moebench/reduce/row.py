@@ -1,0 +1,129 @@
+"""An accepted case and its rank traces, made into a row of the report."""
+
+from typing import Any
+
+from moebench.cases.case import Case, Category, Measure
+from moebench.cases.shape import Shape
+from moebench.cases.work import logical_tx_bytes
+from moebench.rank.trace import Check, RankTrace
+from moebench.reduce import metrics
+from moebench.reduce.schema import (
+    CaseRow,
+    CheckSummary,
+    MeasureOverride,
+    Routing,
+    ShapeOverride,
+    Validation,
+)
+
+REFERENCE = "fp32, experts one at a time, no all-to-all"
+
+
+def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure) -> CaseRow:
+    """The row of an accepted case. `shape` and `measure` are those of the report's meta.
+
+    Traces are of all ranks, in rank order, as `accept.judge` lets them through.
+    """
+    first, times = traces[0], metrics.case_times(traces)
+    optional: dict[str, Any] = {}
+    if case.category is Category.PACKING:
+        optional["capacity"] = first.capacity
+    return CaseRow(
+        id=case.id,
+        backend=case.backend,
+        mode=str(case.mode),
+        ep=case.ep,
+        precision=str(case.precision),
+        pipeline=str(case.pipeline),
+        category=str(case.category),
+        F=case.shape.F,
+        imbalance=case.imbalance,
+        profile=case.profile,
+        layers=case.layers,
+        iterationMS=times.iteration_ms,
+        forwardMS=times.forward_ms,
+        backwardMS=times.backward_ms,
+        usefulTFPerGPU=metrics.useful_tf_per_gpu(case, times.iteration_ms),
+        meanTXGBps=metrics.mean_gbps(traces, lambda window: window.tx_bytes),
+        meanRXGBps=metrics.mean_gbps(traces, lambda window: window.rx_bytes),
+        modeledHBMGBps=metrics.modeled_hbm_gbps(case, times.iteration_ms),
+        peakAllocatedGiB=metrics.peak_allocated_gib(traces),
+        peakReservedBytes=metrics.peak_reserved_bytes(case, traces),
+        fastMath=first.fast_math,
+        sharedSchedule=first.shared_schedule,
+        **optional,
+        implementation=first.implementation,
+        estimator=first.estimator,
+        emulated=first.emulated,
+        hostKnownSplits=first.host_known_splits,
+        trafficSource=first.traffic_source,
+        memorySource=first.memory_source,
+        windowMS=times.window_ms,
+        floorMS=times.floor_ms,
+        skewMS=times.skew_ms,
+        spread=times.spread,
+        logicalTXBytes=logical_tx_bytes(case),
+        replayTXBytes=metrics.replay_tx_bytes(traces),
+        txBytesByKind=metrics.tx_bytes_by_kind(traces),
+        validation=_validation(traces),
+        routing=_routing(traces),
+        **_overrides(case, shape, measure),
+        environment=first.environment,
+    )
+
+
+def _overrides(case: Case, shape: Shape, measure: Measure) -> dict[str, Any]:
+    overrides: dict[str, Any] = {}
+    axes = [axis for axis in ("T", "D", "E", "K", "S") if getattr(case.shape, axis) != getattr(shape, axis)]
+    if axes:
+        overrides["shape"] = ShapeOverride(**{axis: getattr(case.shape, axis) for axis in axes})
+    own, common = _counts(case.measure), _counts(measure)
+    if own != common:
+        overrides["measure"] = MeasureOverride(**own)
+    return overrides
+
+
+def _counts(measure: Measure) -> dict[str, int]:
+    return {
+        "windows": measure.windows,
+        "iterationsPerWindow": measure.iterations,
+        "warmups": measure.warmups,
+    }
+
+
+def _validation(traces: list[RankTrace]) -> Validation:
+    """For each tensor, metric and time of checking, the comparison that came nearest to its limit."""
+    found: dict[tuple[str, str, str], list[tuple[float, int, Check]]] = {}
+    for trace in traces:
+        for check in trace.checks:
+            if check.error is not None:
+                key = (check.when, check.tensor, check.metric)
+                found.setdefault(key, []).append((check.error - check.limit, trace.rank, check))
+    checks = []
+    for (when, tensor, metric), comparisons in found.items():
+        _, rank, worst = max(comparisons, key=lambda comparison: comparison[0])
+        checks.append(
+            CheckSummary(
+                when=when,
+                tensor=tensor,
+                metric=metric,
+                error=worst.error or 0.0,
+                limit=worst.limit,
+                rank=rank,
+                layer=worst.layer,
+                comparisons=len(comparisons),
+            )
+        )
+    return Validation(reference=REFERENCE, ranks=len(traces), checks=checks)
+
+
+def _routing(traces: list[RankTrace]) -> Routing:
+    realised = [trace.realised for trace in traces if trace.realised is not None]
+    received = [rows for rank in realised for rows in rank.rows_received]
+    return Routing(
+        sha256=realised[0].routing_sha256,
+        imbalance=realised[0].imbalance,
+        maxRowsReceived=max(received),
+        minRowsReceived=min(received),
+        remoteRowsSent=sum(sum(rank.remote_rows_sent) for rank in realised),
+    )

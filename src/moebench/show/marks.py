@@ -1,0 +1,45 @@
+"""One-letter marks of rows whose figures need a reservation, and the legend that explains those in use."""
+
+from collections.abc import Iterable
+
+from moebench.reduce.pairs import DIST, MOK
+from moebench.reduce.schema import CaseRow
+
+LEGEND = {
+    "P": "portable: the backend's execution strategy re-created in PyTorch, not its library",
+    "E": "emulated: MXFP8 arithmetic on dequantised operands, since the hardware has no MX units",
+    "M": "modeled: from a formula, not measured",
+    "H": "split sizes were known to the host before the iteration",
+}
+
+
+def marks(row: CaseRow) -> str:
+    """The marks of a row, in the legend's order."""
+    has = {
+        "P": row.implementation == "portable",
+        "E": bool(row.emulated),
+        "M": row.trafficSource == "logical",
+        "H": bool(row.hostKnownSplits),
+    }
+    return "".join(mark for mark, yes in has.items() if yes)
+
+
+def legend(used: Iterable[str]) -> list[str]:
+    """A line for each mark that occurs."""
+    letters = set("".join(used))
+    return [f"{letter}  {meaning}" for letter, meaning in LEGEND.items() if letter in letters]
+
+
+def what_is_compared(rows: list[CaseRow]) -> str | None:
+    """What portable implementations can and cannot show; None where there is nothing to say."""
+    portable = sorted({row.backend for row in rows if row.implementation == "portable"} & {DIST, MOK})
+    on_cpu = any((row.environment or {}).get("device") == "cpu" for row in rows)
+    where = " run on CPU over gloo" if on_cpu else ""
+    if portable:
+        return (
+            f"These times compare execution strategies in PyTorch{where}. They do not measure the libraries "
+            f"{' and '.join(portable)}, and do not say which of them is faster on a GPU."
+        )
+    if on_cpu:
+        return "These times are of CPUs over gloo. They do not say what is faster on a GPU."
+    return None
