@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference import gb300, published
 
 from moebench.backends.dist_moe import capacity as dist_moe
 from moebench.backends.mok import capacity as mok
@@ -13,7 +14,6 @@ from moebench.cases.capacity import capacity, why_capacity_refuses
 from moebench.cases.case import Capacity, Case, Category, Mode, Pipeline, Precision
 from moebench.cases.shape import Shape
 from moebench.cases.work import layer_rows
-from tests.reference import gb300, published
 
 PACKING = [id for id, row in published().items() if row["category"] == "packing"]
 

@@ -1,9 +1,9 @@
 from collections import Counter
 
 import pytest
+from tests.reference import gb300, published
 
 from moebench.cases.work import logical_tx_bytes, modeled_hbm_bytes, useful_flops
-from tests.reference import gb300, published
 
 
 def test_gb300_has_the_110_published_cases():

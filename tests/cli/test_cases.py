@@ -1,11 +1,28 @@
 import json
 
 import pytest
-
 from tests.cli.selection_app import fails, run
 from tests.reference import published
 
-FIELDS = "id backend mode ep precision pipeline category F imbalance profile layers T D E K S unsupported".split()
+FIELDS = [
+    "id",
+    "backend",
+    "mode",
+    "ep",
+    "precision",
+    "pipeline",
+    "category",
+    "F",
+    "imbalance",
+    "profile",
+    "layers",
+    "T",
+    "D",
+    "E",
+    "K",
+    "S",
+    "unsupported",
+]
 
 
 def test_ids_one_a_line_in_report_order():
@@ -115,7 +132,17 @@ def test_a_bad_flag_is_named_with_its_value_and_the_known_ones(flags, said):
 def test_help_names_every_option_and_gives_examples():
     text = run("cases --help", columns=120).stdout
     assert "moebench cases --ep 16 --precision mxfp8" in text
-    for option in "--matrix --backend --mode --ep --precision --pipeline --category --imbalance -k".split():
+    for option in [
+        "--matrix",
+        "--backend",
+        "--mode",
+        "--ep",
+        "--precision",
+        "--pipeline",
+        "--category",
+        "--imbalance",
+        "-k",
+    ]:
         assert option in text
-    for option in "--model --tokens --hidden --experts --topk --ffn --json".split():
+    for option in ["--model", "--tokens", "--hidden", "--experts", "--topk", "--ffn", "--json"]:
         assert option in text

@@ -87,6 +87,7 @@ def make_trace(case: Case, rank: int, windows: list[list[float]] | None = None, 
     measure = case.measure
     windows = windows or [[2.0] * measure.iterations] * measure.windows
     fields = {
+        "attempt": 1,
         "status": Status.ACCEPTED,
         "phase": "done",
         "implementation": "portable",
@@ -99,7 +100,7 @@ def make_trace(case: Case, rank: int, windows: list[list[float]] | None = None, 
         "checks": make_checks(case),
         "environment": {"device": "cpu", "hardware": "Test CPU", "collectives": "gloo", "cuda": None},
     }
-    return RankTrace(case=case, case_id=case.id, attempt=1, rank=rank, **{**fields, **changes})
+    return RankTrace(case=case, case_id=case.id, rank=rank, **{**fields, **changes})
 
 
 def make_traces(case: Case, windows: list[list[float]] | None = None, **changes: Any) -> list[RankTrace]:

@@ -1,10 +1,10 @@
 import math
 
 import pytest
-
-from moebench.reduce import metrics
 from tests.reduce.build import make_case, make_packing, make_trace, make_traces, make_window
 from tests.reference import gb300, published
+
+from moebench.reduce import metrics
 
 
 def test_slowest_rank_counts_and_the_difference_to_the_fastest_is_kept():
@@ -46,7 +46,7 @@ def test_time_that_no_clock_could_measure_is_named(bad: float):
 
 def test_window_of_no_seconds_is_an_invalid_time():
     case = make_case()
-    traces = make_traces(case, windows=None) + [make_trace(case, 0)]
+    traces = make_traces(case)
     traces[-1].windows[0] = make_window([2.0, 2.0], seconds=0.0)
     assert "seconds is 0" in str(metrics.first_invalid_time(traces))
 

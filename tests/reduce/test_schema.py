@@ -4,11 +4,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference import PATH
 
+from moebench.errors import UsageError
 from moebench.reduce.load import load_report
 from moebench.reduce.schema import SCHEMA_VERSION, CaseRow, Report
 from moebench.reduce.write import to_json, write_report
-from tests.reference import PATH
 
 
 def published() -> dict[str, Any]:
@@ -86,7 +87,7 @@ def set_in_case(key: str, value: Any) -> str:
 BAD_REPORTS = {
     "empty": ("", ["the file is empty", "moebench reduce"]),
     "blank": (" \n", ["the file is empty"]),
-    "truncated": (PATH.read_text()[:5000], ["truncated JSON", "line 1"]),
+    "truncated": (PATH.read_text()[:5000], ["truncated JSON", "line 209"]),
     "truncated string": ('{"meta": {"cuda": "13', ["truncated JSON"]),
     "not json": ("{meta: 1}", ["not JSON", "line 1, column 2"]),
     "not utf-8": (b"\xff\xfe{}", ["not UTF-8"]),
@@ -128,8 +129,6 @@ BAD_REPORTS = {
 
 @pytest.mark.parametrize("name", BAD_REPORTS)
 def test_bad_report_is_a_usage_error_naming_file_key_value_and_remedy(name: str, tmp_path):
-    from moebench.errors import UsageError
-
     content, parts = BAD_REPORTS[name]
     path = tmp_path / "bad.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -143,8 +142,6 @@ def test_bad_report_is_a_usage_error_naming_file_key_value_and_remedy(name: str,
 
 
 def test_missing_file_and_folder_are_usage_errors(tmp_path):
-    from moebench.errors import UsageError
-
     with pytest.raises(UsageError, match="no such file"):
         load_report(tmp_path / "none.json")
     with pytest.raises(UsageError, match="is a folder"):

@@ -13,9 +13,11 @@ Ids = NDArray[np.int32]
 Counts = NDArray[np.int64]
 
 
-def _evenly(total: int, parts: int) -> Counts:
-    """Split `total` into `parts` integers that differ by at most 1, larger ones first."""
-    return total // parts + (np.arange(parts, dtype=np.int64) < total % parts)
+def _evenly(totals: Counts, parts: int) -> Counts:
+    """Split each total into `parts` integers that differ by at most 1, larger ones first: [n] to [n, parts]."""
+    totals = totals[:, None]
+    split: Counts = totals // parts + (np.arange(parts, dtype=np.int64) < totals % parts)
+    return split
 
 
 def hot_rows(T: int, K: int, imbalance: float) -> int:
@@ -37,8 +39,10 @@ def rows_per_expert(T: int, K: int, E: int, ep: int, imbalance: float) -> Counts
     hot, total = hot_rows(T, K, imbalance), ep * T * K
     if ep == 1 and imbalance != 1:
         raise ValueError(f"imbalance {imbalance:g} is impossible at ep=1: the only rank receives every row")
-    rows_of_rank = np.concatenate([[hot], _evenly(total - hot, ep - 1)]) if ep > 1 else np.array([hot])
-    counts = np.concatenate([_evenly(int(rows), E // ep) for rows in rows_of_rank])
+    rows_P = np.array([hot])
+    if ep > 1:
+        rows_P = np.concatenate([rows_P, _evenly(np.array([total - hot]), ep - 1)[0]])
+    counts = _evenly(rows_P, E // ep).ravel()
     if counts.max() > ep * T:
         raise ValueError(
             f"imbalance {imbalance:g} needs {counts.max()} rows for one expert, but a token goes to an "

@@ -1,2 +1,54 @@
-"""The command line. Each command is a thin module of its own; nothing heavy is imported to start."""
+"""The command line. Each command is a thin module of its own, and imports what is heavy only when it runs."""
 
+import sys
+from typing import Annotated
+
+import typer
+
+from moebench import __version__
+from moebench.cli.backends import backends
+from moebench.cli.cases import cases
+from moebench.cli.pair import pair
+from moebench.cli.plan import plan
+from moebench.cli.reduce import reduce
+from moebench.cli.schema import schema
+from moebench.cli.show import show
+from moebench.cli.sweep import sweep
+from moebench.errors import MoebenchError
+
+app = typer.Typer(
+    help="Which expert-parallel MoE implementation is faster on your hardware, by how much and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (cases, plan, sweep, reduce, pair, show, backends, schema):
+    app.command()(command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"moebench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command line. A user's mistake ends in one paragraph on standard error, never in a traceback."""
+    try:
+        app()
+    except MoebenchError as error:
+        print(f"moebench: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

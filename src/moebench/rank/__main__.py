@@ -48,7 +48,7 @@ def main() -> None:
 
 def _join(spec: LaunchSpec) -> torch.device:
     """Join the process group and take this rank's device."""
-    if spec.device == "cuda":
+    if spec.device == "cuda" or (spec.device == "auto" and torch.cuda.is_available()):
         local_rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         device = torch.device("cuda", local_rank % gpus)
         torch.cuda.set_device(device)

@@ -16,7 +16,7 @@ class LaunchSpec(BaseModel):
     run: Path = Field(description="run folder, absolute")
     name: str
     jobs: list[Job] = Field(description="in the order in which they are run")
-    device: str = Field(description="cpu or cuda")
+    device: str = Field(description="cpu, cuda, or auto: cuda where there is any")
     collective_timeout_s: float
 
     @property
