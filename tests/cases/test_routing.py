@@ -131,6 +131,7 @@ def test_odd_shapes_keep_their_sums(T, K, E, ep, imbalance, rows_of_ranks):
         ((8, 2, 8, 4, 8.0), r"imbalance 8 is outside 0\.\.4"),
         ((8, 9, 8, 2, 1.0), "K=9 distinct experts per token cannot be chosen from E=8"),
         ((8, 2, 8, 1, 0.9), "imbalance 0.9 is impossible at ep=1"),
+        ((2, 2, 2, 2, 1.25), "needs 5 rows for one expert, but .* ep[*]T=4"),
         ((8, 2, 2, 2, 1.5), "needs 24 rows for one expert, but .* ep[*]T=16"),
         ((8, 2, 8, 2, float("nan")), "outside"),
     ],

@@ -78,7 +78,7 @@ def elements(dtype: torch.dtype) -> st.SearchStrategy[list[float]]:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), recipe=st.sampled_from(Recipe))
 def test_any_block(dtype: torch.dtype, data: st.DataObject, recipe: Recipe) -> None:
     block = data.draw(elements(dtype))

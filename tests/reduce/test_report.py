@@ -22,7 +22,30 @@ from moebench.status import Reason, Status
 
 DIST, MOK, TORCH = make_case("dist_moe"), make_case("mok"), make_case("torch")
 
-PUBLISHED_KEYS = ["id", "backend", "mode", "ep", "precision", "pipeline", "category", "F", "imbalance", "profile", "layers", "iterationMS", "forwardMS", "backwardMS", "usefulTFPerGPU", "meanTXGBps", "meanRXGBps", "modeledHBMGBps", "peakAllocatedGiB", "peakReservedBytes", "fastMath", "sharedSchedule"]
+PUBLISHED_KEYS = [
+    "id",
+    "backend",
+    "mode",
+    "ep",
+    "precision",
+    "pipeline",
+    "category",
+    "F",
+    "imbalance",
+    "profile",
+    "layers",
+    "iterationMS",
+    "forwardMS",
+    "backwardMS",
+    "usefulTFPerGPU",
+    "meanTXGBps",
+    "meanRXGBps",
+    "modeledHBMGBps",
+    "peakAllocatedGiB",
+    "peakReservedBytes",
+    "fastMath",
+    "sharedSchedule",
+]
 
 
 def ends(report) -> dict[str, tuple]:

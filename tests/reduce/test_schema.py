@@ -123,6 +123,10 @@ BAD_REPORTS = {
         broken(lambda raw: raw.update(rejected=[{"id": "x", "status": "odd"}])),
         ["`rejected[0].status`", '"odd"', "'failed'"],
     ),
+    "control characters in a key and an id": (
+        broken(lambda raw: raw["cases"].append({**raw["cases"][0], "id": "\x1b[2J", "ep": None})),
+        ["of \\x1b[2J", "null"],
+    ),
     "too deep": ("[" * 100_000, ["bad.json"]),
 }
 

@@ -3,11 +3,12 @@
 import io
 from typing import Any
 
+from tests.reference import PATH
+
 from moebench.reduce.load import load_report
 from moebench.reduce.schema import Report
 from moebench.show.console import make_console
 from moebench.show.summary import print_pairs, print_report
-from tests.reference import PATH
 
 META = {"hardware": "Test CPU", "reportDate": "2026-03-04", "T": 64, "D": 128, "E": 16, "K": 2, "F": 128}
 PIPELINES = {"torch": "eager", "mok": "native"}

@@ -4,6 +4,9 @@ All ranks gather x, ids and scores; each computes its own experts, one at a time
 summed over ranks. Legend: N = P*T tokens of all ranks.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -22,29 +25,91 @@ def gather(x: Tensor, world_size: int) -> Tensor:
 
 
 def _mlp(x_ND: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
-    gate_NF, up_NF = (x_ND @ w13_GD.float().t()).chunk(2, dim=-1)
-    return (F.silu(gate_NF) * up_NF) @ w2_DF.float().t()
+    gate_NF, up_NF = (x_ND @ w13_GD.t()).chunk(2, dim=-1)
+    return (F.silu(gate_NF) * up_NF) @ w2_DF.t()
 
 
 @torch.no_grad()
 def reference_layer(
     x_TD: Tensor, ids_TK: Tensor, scores_TK: Tensor, weights: LayerWeights, rank: int, world_size: int
 ) -> Tensor:
-    """y_TD of one layer in fp32, from the backend's own bf16 input and bf16 weights. Collective."""
+    """y_TD of one layer in fp32 from x_TD, scores and bf16 weights. Collective."""
     T = x_TD.shape[0]
     x_ND = gather(x_TD.float(), world_size)
     ids_NK = gather(ids_TK, world_size)
     scores_NK = gather(scores_TK, world_size)
     y_ND = torch.zeros_like(x_ND)
-    e = weights.w13_eGD.shape[0]
-    for local in range(e):
-        token_H, slot_H = torch.nonzero(ids_NK == rank * e + local, as_tuple=True)
-        if token_H.numel():
-            out_HD = _mlp(x_ND[token_H], weights.w13_eGD[local], weights.w2_eDF[local])
-            y_ND.index_add_(0, token_H, out_HD * scores_NK[token_H, slot_H].unsqueeze(1))
-    if world_size > 1:
-        dist.all_reduce(y_ND)
+    for local, expert in _local_experts(weights, rank):
+        token_H, slot_H = torch.nonzero(ids_NK == expert, as_tuple=True)
+        out_HD = _mlp(x_ND[token_H], weights.w13_eGD[local].float(), weights.w2_eDF[local].float())
+        y_ND.index_add_(0, token_H, out_HD * scores_NK[token_H, slot_H].unsqueeze(1))
+    _sum_over_ranks(y_ND, world_size)
     y_TD = y_ND[rank * T : (rank + 1) * T]
     if weights.shared13_GD.numel():
-        y_TD = y_TD + _mlp(x_TD.float(), weights.shared13_GD, weights.shared2_DF)
+        y_TD = y_TD + _mlp(x_TD.float(), weights.shared13_GD.float(), weights.shared2_DF.float())
     return y_TD
+
+
+@dataclass(frozen=True)
+class ReferenceGradients:
+    """Gradients of one layer in fp32; those of the weights are of this rank's experts, and of its own tokens for
+    the shared expert."""
+
+    dx_TD: Tensor
+    dscores_TK: Tensor
+    dw13_eGD: Tensor
+    dw2_eDF: Tensor
+    dshared13_GD: Tensor
+    dshared2_DF: Tensor
+
+
+def reference_gradients(
+    x_TD: Tensor,
+    ids_TK: Tensor,
+    scores_TK: Tensor,
+    dy_TD: Tensor,
+    weights: LayerWeights,
+    rank: int,
+    world_size: int,
+) -> ReferenceGradients:
+    """Gradients of `reference_layer` by autograd through one expert at a time. Collective."""
+    T = x_TD.shape[0]
+    x_ND = gather(x_TD.detach().float(), world_size)
+    ids_NK = gather(ids_TK, world_size)
+    scores_NK = gather(scores_TK.detach(), world_size)
+    dy_ND = gather(dy_TD.detach().float(), world_size)
+    dx_ND, dscores_NK = torch.zeros_like(x_ND), torch.zeros_like(scores_NK)
+    dw13_eGD = torch.zeros_like(weights.w13_eGD, dtype=torch.float32)
+    dw2_eDF = torch.zeros_like(weights.w2_eDF, dtype=torch.float32)
+    for local, expert in _local_experts(weights, rank):
+        token_H, slot_H = torch.nonzero(ids_NK == expert, as_tuple=True)
+        leaves = _leaves(x_ND[token_H], weights.w13_eGD[local], weights.w2_eDF[local], scores_NK[token_H, slot_H])
+        with torch.enable_grad():
+            x_HD, w13_GD, w2_DF, scores_H = leaves
+            out_HD = _mlp(x_HD, w13_GD, w2_DF) * scores_H.unsqueeze(1)
+        dx_HD, dw13_eGD[local], dw2_eDF[local], dscores_H = torch.autograd.grad(out_HD, leaves, dy_ND[token_H])
+        dx_ND.index_add_(0, token_H, dx_HD)
+        dscores_NK[token_H, slot_H] = dscores_H
+    _sum_over_ranks(dx_ND, world_size)
+    _sum_over_ranks(dscores_NK, world_size)
+    mine = slice(rank * T, (rank + 1) * T)
+    leaves = _leaves(x_TD, weights.shared13_GD, weights.shared2_DF)
+    with torch.enable_grad():
+        y_TD = _mlp(*leaves)
+    dshared_TD, dshared13_GD, dshared2_DF = torch.autograd.grad(y_TD, leaves, dy_TD.detach().float())
+    return ReferenceGradients(dx_ND[mine] + dshared_TD, dscores_NK[mine], dw13_eGD, dw2_eDF, dshared13_GD, dshared2_DF)
+
+
+def _local_experts(weights: LayerWeights, rank: int) -> Iterator[tuple[int, int]]:
+    """(local index, global id) of each expert of this rank."""
+    e = weights.w13_eGD.shape[0]
+    return ((local, rank * e + local) for local in range(e))
+
+
+def _sum_over_ranks(x: Tensor, world_size: int) -> None:
+    if world_size > 1:
+        dist.all_reduce(x)
+
+
+def _leaves(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.detach().float().requires_grad_() for tensor in tensors)

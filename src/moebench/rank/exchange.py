@@ -10,6 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+"""Renamed in torch 2.13, which warns about the old name."""
+
 
 @dataclass
 class Ledger:
@@ -78,5 +81,5 @@ class Exchange:
             out[0].copy_(x)
             return Pending(out, None)
         flat_in, flat_out = x.view(-1).view(torch.uint8), out.view(-1).view(torch.uint8)
-        work = dist.all_gather_into_tensor(flat_out, flat_in, async_op=True)
+        work = _all_gather(flat_out, flat_in, async_op=True)
         return Pending(out, work, (flat_in, flat_out))

@@ -15,7 +15,7 @@ from moebench.backends.registry import load_backend
 from moebench.cases.case import Case
 from moebench.cases.routing import realised_imbalance, remote_rows, routing_sha256
 from moebench.rank.agree import Verdict, agree
-from moebench.rank.check import check_forward, first_failure
+from moebench.rank.check import check, first_failure
 from moebench.rank.environment import environment
 from moebench.rank.exchange import Exchange
 from moebench.rank.inputs import make_inputs, make_routing
@@ -184,7 +184,7 @@ class Execution:
         trace.status, trace.phase = Status.ACCEPTED, "done"
 
     def _check(self, step: Step, when: str) -> None:
-        checks = check_forward(step, self.exchange, when)
+        checks = check(step, self.exchange, when)
         self.trace.checks += checks
         wrong = first_failure(checks)
         if wrong is not None:

@@ -19,12 +19,19 @@ def rms_norm(y_TD: Tensor) -> Tensor:
     return F.rms_norm(y_TD, (y_TD.shape[-1],), eps=RMS_EPS)
 
 
-def chain(layers: int, x_TD: Tensor, layer: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """y = layer(x) for one layer; y = y + layer(rms_norm(y)) for each of several."""
+def chain(
+    layers: int,
+    x_TD: Tensor,
+    layer: Callable[[int, Tensor], Tensor],
+    before_norm: Callable[[Tensor], None] | None = None,
+) -> Tensor:
+    """y = layer(x) for one layer; y = y + layer(rms_norm(y)) for each of several, each y seen by `before_norm`."""
     if layers == 1:
         return layer(0, x_TD)
     y_TD = x_TD
     for l in range(layers):
+        if before_norm is not None:
+            before_norm(y_TD)
         y_TD = y_TD + layer(l, rms_norm(y_TD))
     return y_TD
 

@@ -88,8 +88,7 @@ def _missing_samples(case: Case, trace: RankTrace) -> str | None:
 def _wrong_workload(case: Case, delivered: Delivered) -> str | None:
     first = delivered.traces[0]
     return _first(
-        _other_case(case, trace) or _other_rank(first, trace) or _other_work(case, trace)
-        for trace in delivered.traces
+        _other_case(case, trace) or _other_rank(first, trace) or _other_work(case, trace) for trace in delivered.traces
     )
 
 
@@ -140,9 +139,7 @@ def planned_sha256(case: Case) -> str:
 
 @lru_cache(maxsize=1024)
 def _sha256(T: int, K: int, E: int, ep: int, imbalances: tuple[float, ...], seed: int) -> str:
-    return routing_sha256(
-        route(T, K, E, ep, imbalance, seed, layer) for layer, imbalance in enumerate(imbalances)
-    )
+    return routing_sha256(route(T, K, E, ep, imbalance, seed, layer) for layer, imbalance in enumerate(imbalances))
 
 
 def _incorrect(case: Case, delivered: Delivered) -> str | None:

@@ -14,9 +14,7 @@ def report_path(given: Path) -> Path:
         return path
     if (given / "plan.json").is_file():
         raise UsageError(f"{given}: this run has no report.json yet. Make it with `moebench reduce {given}`.")
-    raise UsageError(
-        f"{given}: neither a report nor a run folder. Name a report JSON, or a folder under runs/."
-    )
+    raise UsageError(f"{given}: neither a report nor a run folder. Name a report JSON, or a folder under runs/.")
 
 
 def latest_report(folder: Path) -> Path:

@@ -27,15 +27,11 @@ def load_report(path: Path | str) -> Report:
     non_finite = _first_non_finite(raw, "")
     if non_finite is not None:
         key, value = non_finite
-        raise UsageError(
-            f"{path}: key `{key}`, value {value}: a report has no NaN or Infinity. Write null there."
-        )
+        raise UsageError(f"{path}: key `{_inert(key)}`, value {value}: a report has no NaN or Infinity. Write null there.")
     try:
         return Report.model_validate(raw)
     except ValidationError as error:
-        raise UsageError(
-            f"{path}: {_problem(error, raw)} `moebench schema` prints what a report holds."
-        ) from error
+        raise UsageError(f"{path}: {_inert(_problem(error, raw))} `moebench schema` prints what a report holds.") from error
     except RecursionError as error:
         raise UsageError(f"{path}: nested too deeply for a report. {_AGAIN}.") from error
 
@@ -46,13 +42,9 @@ def _read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise UsageError(f"{path}: there is no such file. `moebench reduce RUN` makes a report.") from error
     except IsADirectoryError as error:
-        raise UsageError(
-            f"{path}: is a folder. Name the report in it, such as {path / 'report.json'}."
-        ) from error
+        raise UsageError(f"{path}: is a folder. Name the report in it, such as {path / 'report.json'}.") from error
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror}. Check its path and permissions."
-        ) from error
+        raise UsageError(f"{path}: cannot be read: {error.strerror}. Check its path and permissions.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not a JSON file: byte {error.start} is not UTF-8. {_AGAIN}.") from error
     if not text.strip():
@@ -72,9 +64,7 @@ def _read_json(path: Path) -> Any:
 def _refuse_newer(path: Path, raw: dict[str, Any]) -> None:
     version = raw.get("schemaVersion", SCHEMA_VERSION)
     if isinstance(version, bool) or not isinstance(version, int):
-        raise UsageError(
-            f"{path}: key `schemaVersion`, value {_shown(version)}: must be an integer. {_AGAIN}."
-        )
+        raise UsageError(f"{path}: key `schemaVersion`, value {_shown(version)}: must be an integer. {_AGAIN}.")
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"{path}: key `schemaVersion`, value {version}: written by a newer moebench; this one reads up "
@@ -117,6 +107,11 @@ def _problem(error: ValidationError, raw: dict[str, Any]) -> str:
         return f"{message}. Keep one of the two."
     message = message[:1].lower() + message[1:]
     return f"key `{key}`{case_id}, value {_shown(value)}: {message}. Correct the value."
+
+
+def _inert(text: str) -> str:
+    """Text of the file in a message: what a terminal would obey is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _shown(value: Any) -> str:

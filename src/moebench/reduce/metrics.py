@@ -108,9 +108,7 @@ def mean_gbps(traces: list[RankTrace], bytes_of: Callable[[Window], int]) -> flo
     if len(traces) == 1 or any(trace.traffic_source is None for trace in traces):
         return None
     return fmean(
-        sum(bytes_of(window) for window in trace.windows)
-        / sum(window.seconds for window in trace.windows)
-        / 1e9
+        sum(bytes_of(window) for window in trace.windows) / sum(window.seconds for window in trace.windows) / 1e9
         for trace in traces
     )
 

@@ -66,9 +66,7 @@ def pair_cases(meta: Meta, cases: list[CaseRow]) -> Pairing:
         if agreeing:
             matches.append(Match(min(agreeing, key=lambda row: row.iterationMS), mok, agreeing))
         else:
-            refused[mok.id] = next(
-                iter(differences.values()), f"no {DIST} case of this workload was accepted"
-            )
+            refused[mok.id] = next(iter(differences.values()), f"no {DIST} case of this workload was accepted")
         for row in candidates:
             refused.setdefault(row.id, differences[row.id])
     paired = {row.id for match in matches for row in (match.mok, *match.all_dist)}
@@ -100,9 +98,7 @@ def _difference(meta: Meta, one: CaseRow, other: CaseRow, *, implementation: boo
         pairs["implementation"] = (one.implementation, other.implementation)
     for name, (a, b) in pairs.items():
         if a != b:
-            return (
-                f"{name} differs: {one.backend} {one.pipeline} {a or 'none'}, {other.backend} {b or 'none'}"
-            )
+            return f"{name} differs: {one.backend} {one.pipeline} {a or 'none'}, {other.backend} {b or 'none'}"
     return None
 
 

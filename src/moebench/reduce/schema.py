@@ -88,9 +88,7 @@ class Meta(Open):
     matchedWorkloads: int | None = Field(default=None, description="entries of `pairs`")
     distPipelinePairs: int | None = Field(default=None, description="entries of `allPipelinePairs`")
     balancedRows: int | None = Field(default=None, description="T*K: rows of a rank at imbalance 1")
-    profiles: dict[str, list[Number]] | None = Field(
-        default=None, description="packing: imbalance of each layer"
-    )
+    profiles: dict[str, list[Number]] | None = Field(default=None, description="packing: imbalance of each layer")
 
 
 class ShapeOverride(Open):
@@ -188,43 +186,29 @@ class CaseRow(Open):
     iterationMS: Milliseconds = Field(description="slowest rank, mean over windows")
     forwardMS: Milliseconds | None = None
     backwardMS: Milliseconds | None = Field(default=None, description="null in inference")
-    usefulTFPerGPU: Number | None = Field(
-        default=None, description="useful FLOPs over iterationMS, 1e12 per second"
-    )
-    meanTXGBps: Number | None = Field(
-        default=None, description="measured, 1e9 bytes per second; null at ep 1"
-    )
+    usefulTFPerGPU: Number | None = Field(default=None, description="useful FLOPs over iterationMS, 1e12 per second")
+    meanTXGBps: Number | None = Field(default=None, description="measured, 1e9 bytes per second; null at ep 1")
     meanRXGBps: Number | None = None
     modeledHBMGBps: Number | None = Field(default=None, description="modeled bytes over iterationMS")
     peakAllocatedGiB: Number | None = Field(default=None, description="largest over ranks, 2**30 bytes")
     peakReservedBytes: int | None = Field(default=None, description="packing on GPUs")
     fastMath: bool | None = None
     sharedSchedule: str | None = None
-    capacity: DistMoeCapacity | MokCapacity | dict[str, Any] | None = Field(
-        default=None, description="packing only"
-    )
+    capacity: DistMoeCapacity | MokCapacity | dict[str, Any] | None = Field(default=None, description="packing only")
 
     implementation: str | None = Field(default=None, description="portable or library")
     estimator: str | None = Field(default=None, description="what iterationMS means")
     emulated: bool | None = Field(default=None, description="mxfp8 arithmetic on dequantised operands")
     hostKnownSplits: bool | None = Field(default=None, description="split sizes were known to the host")
-    trafficSource: str | None = Field(
-        default=None, description="transport, nvlink, infiniband or logical (modeled)"
-    )
+    trafficSource: str | None = Field(default=None, description="transport, nvlink, infiniband or logical (modeled)")
     memorySource: str | None = Field(default=None, description="allocator or rss")
     windowMS: list[Number] | None = Field(default=None, description="slowest rank, of each window")
     floorMS: list[Number] | None = Field(default=None, description="fastest rank, of each window")
     skewMS: list[Number] | None = Field(default=None, description="slowest less fastest rank, of each window")
-    spread: Number | None = Field(
-        default=None, description="(max - min) / median of windowMS; null for one window"
-    )
-    logicalTXBytes: Number | None = Field(
-        default=None, description="by formula, mean over ranks, one iteration"
-    )
+    spread: Number | None = Field(default=None, description="(max - min) / median of windowMS; null for one window")
+    logicalTXBytes: Number | None = Field(default=None, description="by formula, mean over ranks, one iteration")
     replayTXBytes: Number | None = Field(default=None, description="counted, mean over ranks, one iteration")
-    txBytesByKind: dict[str, Number] | None = Field(
-        default=None, description="counted, mean over ranks, one iteration"
-    )
+    txBytesByKind: dict[str, Number] | None = Field(default=None, description="counted, mean over ranks, one iteration")
     validation: Validation | None = None
     routing: Routing | None = None
     shape: ShapeOverride | None = Field(default=None, description="axes that differ from meta")

@@ -1,14 +1,13 @@
 """The table of accepted cases, by workload."""
 
 from rich.console import Console
-from rich.text import Text
 
 from moebench.reduce.pairs import torch_ratios
 from moebench.reduce.schema import CaseRow, DistMoeCapacity, MokCapacity, Report
 from moebench.show.derived import group_name, tokens_per_s, variant_name
 from moebench.show.layout import Cell, Column, Section, print_sections
 from moebench.show.marks import marks
-from moebench.show.text import ABSENT, clean, figure, ratio, short
+from moebench.show.text import ABSENT, figure, ratio, short
 
 COLUMNS = [
     Column("ms", 0),
@@ -19,14 +18,14 @@ COLUMNS = [
     Column("tokens\n/s", 2),
     Column("TX\nGB/s", 3),
     Column("RX\nGB/s", 4),
-    Column("HBM GB/s\n(modeled)", 8),
+    Column("HBM GB/s\nmodeled", 8),
     Column("peak\nGiB", 3),
     Column("spread", 7),
     Column("floor\nms", 9),
     Column("mark", 0, "left"),
     Column("memory policy", 10, "left"),
 ]
-"""Rates are per GPU. `floor` is the fastest rank's time, `ms` the slowest's."""
+"""Rates are per rank. `floor` is the fastest rank's time, `ms` the slowest's. In inference, forward is all of it."""
 
 
 def print_cases(report: Report, console: Console) -> None:
@@ -39,17 +38,17 @@ def print_cases(report: Report, console: Console) -> None:
     for group, variants in groups.items():
         cells: list[list[Cell]] = []
         for variant, rows in variants.items():
-            cells.append([Text(clean(variant), "bold")])
+            cells.append([variant])
             cells += [_cells(report, row, ratios.get(row.id)) for row in rows]
-        sections.append(Section(clean(group), cells))
+        sections.append(Section(group, cells))
     print_sections(console, COLUMNS, sections)
 
 
 def _cells(report: Report, row: CaseRow, vs_torch: float | None) -> list[Cell]:
     return [
-        f"  {clean(row.backend)} {clean(row.pipeline)}",
+        f"  {row.backend} {row.pipeline}",
         figure(row.iterationMS),
-        figure(row.forwardMS),
+        figure(row.forwardMS if row.backwardMS is not None else None),
         figure(row.backwardMS),
         ratio(vs_torch),
         figure(row.usefulTFPerGPU),

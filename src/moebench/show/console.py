@@ -11,9 +11,7 @@ def make_console(*, stderr: bool = False, file: IO[str] | None = None, width: in
 
     NO_COLOR, TERM=dumb, COLUMNS and output that is no terminal are respected by Rich itself.
     """
-    return Console(
-        stderr=stderr, file=file, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False
-    )
+    return Console(stderr=stderr, file=file, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
 def ascii_only(console: Console) -> bool:

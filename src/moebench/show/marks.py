@@ -1,7 +1,5 @@
 """One-letter marks of rows whose figures need a reservation, and the legend that explains those in use."""
 
-from collections.abc import Iterable
-
 from moebench.reduce.pairs import DIST, MOK
 from moebench.reduce.schema import CaseRow
 
@@ -13,21 +11,20 @@ LEGEND = {
 }
 
 
-def marks(row: CaseRow) -> str:
-    """The marks of a row, in the legend's order."""
+def marks(*rows: CaseRow) -> str:
+    """The marks that any of the rows has, in the legend's order."""
     has = {
-        "P": row.implementation == "portable",
-        "E": bool(row.emulated),
-        "M": row.trafficSource == "logical",
-        "H": bool(row.hostKnownSplits),
+        "P": any(row.implementation == "portable" for row in rows),
+        "E": any(row.emulated for row in rows),
+        "M": any(row.trafficSource == "logical" for row in rows),
+        "H": any(row.hostKnownSplits for row in rows),
     }
     return "".join(mark for mark, yes in has.items() if yes)
 
 
-def legend(used: Iterable[str]) -> list[str]:
+def legend(rows: list[CaseRow]) -> list[str]:
     """A line for each mark that occurs."""
-    letters = set("".join(used))
-    return [f"{letter}  {meaning}" for letter, meaning in LEGEND.items() if letter in letters]
+    return [f"{letter} {LEGEND[letter]}" for letter in marks(*rows)]
 
 
 def what_is_compared(rows: list[CaseRow]) -> str | None:

@@ -31,14 +31,14 @@ def print_pair_table(report: Report, console: Console) -> None:
     title(console, f"{counted(len(found.matches), 'pair')} ({counted(pipelines, 'pipeline pair')})")
     groups: dict[str, list[list[Cell]]] = {}
     for match in found.matches:
-        groups.setdefault(clean(group_name(match.mok)), []).append(_cells(match, ratios, narrow))
+        groups.setdefault(group_name(match.mok), []).append(_cells(match, ratios, narrow))
     print_sections(console, _columns(narrow), [Section(group, rows) for group, rows in groups.items()])
     if found.matches:
         says = f"{FASTER_BY}: {MOK} ms / {DIST} ms. Times are of the slowest rank."
         several = any(len(match.all_dist) > 1 for match in found.matches)
         paragraph(
             console,
-            says + (f" best of: the fastest of the {DIST} pipelines." if several else ""),
+            says + (f" Of several {DIST} pipelines the fastest counts." if several else ""),
             style="dim",
         )
     _print_unpaired(found.unpaired, console)
@@ -47,14 +47,14 @@ def print_pair_table(report: Report, console: Console) -> None:
 def _columns(narrow: bool) -> list[Column]:
     return [
         Column(f"{DIST}\npipeline", 0, "left"),
-        Column("best\nof" if narrow else "pipelines", 1, "left"),
-        Column(f"{DIST}\nms", 2),
-        Column(f"{MOK}\nms", 2),
+        Column("best\nof" if narrow else "pipelines", 2, "left"),
+        Column(f"{DIST}\nms", 1),
+        Column(f"{MOK}\nms", 1),
         Column(f"{DIST}\nfaster by", 0),
-        Column(f"{DIST}\nvs {BASELINE}", 3),
-        Column(f"{MOK} vs\n{BASELINE}", 4),
-        Column("mark", 2, "left"),
-        Column("other pipelines", 5, "left"),
+        Column(f"{DIST}\nvs {BASELINE}", 4),
+        Column(f"{MOK} vs\n{BASELINE}", 5),
+        Column("mark", 3, "left"),
+        Column("other pipelines", 6, "left"),
     ]
 
 
@@ -63,18 +63,16 @@ def _cells(match: Match, ratios: dict[str, float], narrow: bool) -> list[Cell]:
     note = "" if of == 1 else str(of) if narrow else f"best of {of} pipelines"
     others = [row for row in match.all_dist if row is not match.dist]
     return [
-        clean(variant_name(match.mok)),
-        clean(match.dist.pipeline),
+        variant_name(match.mok),
+        match.dist.pipeline,
         note,
         figure(match.dist.iterationMS),
         figure(match.mok.iterationMS),
         ratio(match.speedup),
         ratio(ratios.get(match.dist.id)),
         ratio(ratios.get(match.mok.id)),
-        "".join(sorted(set(marks(match.dist) + marks(match.mok)))),
-        ", ".join(
-            f"{clean(row.pipeline)} {ratio(match.mok.iterationMS / row.iterationMS)}" for row in others
-        ),
+        marks(match.dist, match.mok),
+        ", ".join(f"{row.pipeline} {ratio(match.mok.iterationMS / row.iterationMS)}" for row in others),
     ]
 
 
@@ -88,8 +86,7 @@ def print_means(report: Report, console: Console) -> None:
     for mean in means:
         by_group.setdefault(f"{mean.mode}-{mean.precision}", {})[mean.comparison] = mean
     rows: list[list[Cell]] = [
-        [clean(group), *(_mean_cell(found.get(comparison)) for comparison in comparisons)]
-        for group, found in by_group.items()
+        [group, *(_mean_cell(found.get(comparison)) for comparison in comparisons)] for group, found in by_group.items()
     ]
     columns = [Column(_two_lines(comparison), keep) for keep, comparison in enumerate(comparisons)]
     console.print()

@@ -5,7 +5,7 @@ from rich.console import Console
 from moebench.reduce.schema import Report
 from moebench.show.cases import print_cases
 from moebench.show.layout import paragraph, title
-from moebench.show.marks import legend, marks, what_is_compared
+from moebench.show.marks import legend, what_is_compared
 from moebench.show.pairs import print_means, print_pair_table
 from moebench.show.problems import counts, print_problems
 
@@ -14,7 +14,7 @@ def print_report(report: Report, console: Console) -> None:
     """Everything: what was measured on, cases, pairs, means, what is missing and why, legend."""
     _print_head(report, console)
     if report.cases:
-        title(console, "Cases, per GPU")
+        title(console, "Cases, per rank")
         print_cases(report, console)
     print_pairs(report, console)
 
@@ -24,7 +24,7 @@ def print_pairs(report: Report, console: Console) -> None:
     print_pair_table(report, console)
     print_means(report, console)
     print_problems(report, console)
-    for line in legend(marks(row) for row in report.cases):
+    for line in legend(report.cases):
         paragraph(console, line, style="dim")
     compared = what_is_compared(report.cases)
     if compared:

@@ -1,4 +1,4 @@
-"""Text and figures as a terminal may see them. Everything that comes from a file passes `clean`."""
+"""Text and figures as a terminal may see them. Everything that is printed passes `clean`."""
 
 import math
 import unicodedata
@@ -11,10 +11,12 @@ ABSENT = "-"
 
 def clean(text: object) -> str:
     """One printable line: control, format and surrogate characters become visible escapes, so none acts."""
-    return "".join(_visible(character) for character in " ".join(str(text).split()))
+    return "".join(_visible(character) for character in str(text))
 
 
 def _visible(character: str) -> str:
+    if character.isspace():
+        return " "
     if not unicodedata.category(character).startswith("C"):
         return character
     code = ord(character)
