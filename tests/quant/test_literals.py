@@ -27,12 +27,8 @@ def encode(recipe: Recipe, *leading: float, dtype: torch.dtype = torch.float32) 
 def test_a_small_block_by_hand(recipe: Recipe, dtype: torch.dtype) -> None:
     # amax 3 = 0.75*2^2, so e = 2-9 = -7: times 128 gives 384 = 1.5*2^8, 2^7, -2^8 and 12.8 = 1.6*2^3 -> 13.
     assert encode(recipe, 3.0, 1.0, -2.0, 0.1, 0.0, dtype=dtype) == (120, [0x7C, 0x70, 0xF8, 0x55, 0x00])
-    assert dequantize(quantize(block(3.0, 1.0, -2.0, 0.1, dtype=dtype), recipe))[:4].tolist() == [
-        3.0,
-        1.0,
-        -2.0,
-        13 / 128,
-    ]
+    values = dequantize(quantize(block(3.0, 1.0, -2.0, 0.1, dtype=dtype), recipe))
+    assert values[:5].tolist() == [3.0, 1.0, -2.0, 13 / 128, 0.0]
 
 
 @pytest.mark.parametrize(

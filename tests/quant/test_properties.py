@@ -142,7 +142,7 @@ def test_other_types_are_refused(dtype: torch.dtype) -> None:
         quantize(torch.zeros(32, dtype=dtype), Recipe.CEIL)
 
 
-@pytest.mark.parametrize("scales", [(4, 3), (2, 2), (4,), (4, 2, 1)])
+@pytest.mark.parametrize("scales", [(4, 3), (2, 2), (4,), (4, 2, 1), (4, 64)])
 def test_scales_that_do_not_fit_are_refused(scales: tuple[int, ...]) -> None:
     q = torch.zeros(4, 64).to(torch.float8_e4m3fn)
     with pytest.raises(ValueError, match=r"q has shape \[4, 64\]"):

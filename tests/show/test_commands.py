@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -136,7 +137,7 @@ def shown_in_terminal(**env: str) -> bytes:
 
 def test_terminal_gets_colours_unless_no_color_is_set():
     assert b"\x1b[32m" in shown_in_terminal(NO_COLOR="")
-    assert not any(f"\x1b[{code}m".encode() in shown_in_terminal(NO_COLOR="1") for code in range(30, 38))
+    assert not re.search(rb"\x1b\[3\dm", shown_in_terminal(NO_COLOR="1"))
 
 
 def test_pipe_gets_no_escape_sequences():

@@ -15,9 +15,13 @@ from moebench.backends import gemm
 class Experts(ABC):
     """The products of an expert MLP. Between `up` and `down` stands SwiGLU."""
 
+    def encode(self, x_TD: Tensor) -> Tensor:
+        """Token rows as they travel in a dispatch, [T, ...]."""
+        return x_TD
+
     @abstractmethod
-    def up(self, x_BD: Tensor, ends_e: Tensor) -> Tensor:
-        """Gate and up, [B, G]."""
+    def up(self, x_B: Tensor, ends_e: Tensor) -> Tensor:
+        """Gate and up, [B, G], of rows as `encode` made them."""
 
     @abstractmethod
     def down(self, h_BF: Tensor, ends_e: Tensor) -> Tensor:
@@ -44,8 +48,8 @@ class Bf16Experts(Experts):
     def __init__(self, w13_eGD: Tensor, w2_eDF: Tensor) -> None:
         self._w13_eGD, self._w2_eDF = w13_eGD.detach(), w2_eDF.detach()
 
-    def up(self, x_BD: Tensor, ends_e: Tensor) -> Tensor:
-        return gemm.grouped_linear(x_BD, self._w13_eGD, ends_e)
+    def up(self, x_B: Tensor, ends_e: Tensor) -> Tensor:
+        return gemm.grouped_linear(x_B, self._w13_eGD, ends_e)
 
     def down(self, h_BF: Tensor, ends_e: Tensor) -> Tensor:
         return gemm.grouped_linear(h_BF, self._w2_eDF, ends_e)

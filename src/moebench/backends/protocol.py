@@ -6,13 +6,14 @@ per token, F FFN width, G = 2F gate and up, R rows on a rank, P ranks.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from moebench.cases.case import Case
+from moebench.cases.case import Case, Pipeline, Precision
 from moebench.cases.routing import Ids
 from moebench.rank.exchange import Exchange
 
@@ -62,11 +63,15 @@ class Backend(ABC):
     """One expert-parallel implementation. The constructor prepares: buffers, quantised weights, split sizes."""
 
     name: ClassVar[str]
+    """Stands in case ids: letters, digits and _."""
+    pipelines: ClassVar[Mapping[Precision, tuple[Pipeline, ...]]] = {Precision.BF16: (Pipeline.EAGER,)}
     implementation: ClassVar[str] = "portable"
     host_known_splits: ClassVar[bool] = False
     """True if split sizes of all-to-alls come from `Setup.ids_PTK`, so the layer never waits for the device."""
     shared_schedule: ClassVar[str] = "concurrent"
     fast_math: ClassVar[bool] = False
+    emulated: ClassVar[bool] = True
+    """True if block-scaled products are computed on dequantised operands, as all portable backends do."""
 
     @classmethod
     def unsupported(cls, case: Case) -> str | None:

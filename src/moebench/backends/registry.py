@@ -1,28 +1,57 @@
 """Backends by name: entry points of the group `moebench.backends`."""
 
+import importlib
+import re
+import sys
+from collections.abc import Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from moebench.backends.protocol import Backend
-from moebench.cases.case import PIPELINES, Mode
+from moebench.cases.case import Mode, Pipeline, Precision
+from moebench.cases.expand import BACKENDS_GROUP
 from moebench.errors import UsageError
-
-GROUP = "moebench.backends"
 
 
 def backend_names() -> list[str]:
-    return sorted({point.name for point in entry_points(group=GROUP)})
+    return sorted({point.name for point in entry_points(group=BACKENDS_GROUP)})
 
 
-def load_backend(name: str) -> type[Backend]:
-    """The class registered under a name. Raises UsageError if there is none, or it is no Backend."""
-    for point in entry_points(group=GROUP):
-        if point.name == name:
-            loaded = point.load()
-            if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
-                raise UsageError(f"backend {name!r}: {point.value} is not a subclass of moebench's Backend.")
-            return loaded
-    raise UsageError(f"there is no backend named {name!r}. Registered: {', '.join(backend_names())}.")
+def load_backend(text: str) -> type[Backend]:
+    """The class registered under a name, or named as package.module:Class (the working folder is searched too).
+
+    Raises UsageError if there is none, if it is no Backend, or if it takes the name of a built-in one.
+    """
+    if ":" in text:
+        return _checked(text, _import(text))
+    for point in entry_points(group=BACKENDS_GROUP):
+        if point.name == text:
+            return _checked(text, point.load())
+    raise UsageError(f"there is no backend named {text!r}. Registered: {', '.join(backend_names())}.")
+
+
+def _import(text: str) -> Any:
+    module_name, _, class_name = text.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module_name), class_name)
+    except ImportError as error:
+        raise UsageError(f"{module_name} cannot be imported: {error}. Is it on PYTHONPATH?") from error
+    except AttributeError as error:
+        raise UsageError(f"{module_name} has no class {class_name!r}.") from error
+
+
+def _checked(text: str, loaded: Any) -> type[Backend]:
+    if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
+        raise UsageError(f"{text} is not a subclass of moebench.backends.protocol.Backend.")
+    name = getattr(loaded, "name", None)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise UsageError(f"{text}: its `name` is {name!r}; it becomes part of case ids: letters, digits and _ only.")
+    if ":" in text and name in backend_names():
+        raise UsageError(f"{text}: its `name` {name!r} is that of a registered backend; choose another.")
+    return loaded
 
 
 LIBRARIES = {
@@ -41,14 +70,20 @@ def describe_backends() -> list[dict[str, Any]]:
 
 def _describe(name: str) -> dict[str, Any]:
     try:
-        implementation, missing = load_backend(name).implementation, None
+        backend = load_backend(name)
     except Exception as error:
-        implementation, missing = "unknown", f"{type(error).__name__}: {error}"
-    supports = [
-        {"precision": str(precision), "pipelines": list(map(str, pipelines)), "modes": list(map(str, Mode))}
-        for precision, pipelines in PIPELINES.get(name, {}).items()
-    ]
-    found = [{"implementation": implementation, "supports": supports, "missing": missing}]
+        return {"name": name, "implementations": [_implementation("unknown", {}, f"{type(error).__name__}: {error}")]}
+    found = [_implementation(backend.implementation, backend.pipelines, None)]
     if name in LIBRARIES:
-        found.append({"implementation": "library", "supports": [], "missing": LIBRARIES[name]})
+        found.append(_implementation("library", {}, LIBRARIES[name]))
     return {"name": name, "implementations": found}
+
+
+def _implementation(
+    kind: str, pipelines: Mapping[Precision, tuple[Pipeline, ...]], missing: str | None
+) -> dict[str, Any]:
+    supports = [
+        {"precision": str(precision), "pipelines": list(map(str, names)), "modes": list(map(str, Mode))}
+        for precision, names in pipelines.items()
+    ]
+    return {"implementation": kind, "supports": supports, "missing": missing}

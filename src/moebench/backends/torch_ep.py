@@ -14,28 +14,29 @@ from moebench.backends.autograd import apply
 from moebench.backends.combine import combine
 from moebench.backends.experts import Bf16Experts, Experts
 from moebench.backends.gemm import ends_of
+from moebench.backends.mxfp8_experts import ROW_BLOCK, Mxfp8Experts
 from moebench.backends.piece import Piece, Splits, lay_out
 from moebench.backends.protocol import Backend, Setup
 from moebench.backends.rows import count, enumerate_groups, exclusive_scan, round_up, sort_slots
 from moebench.backends.shared import shared_backward, shared_forward
 from moebench.backends.swiglu import swiglu, swiglu_backward
-from moebench.cases.case import Case, Precision
+from moebench.cases.case import PIPELINES, Precision
+from moebench.quant.mxfp8 import Recipe
 from moebench.rank.exchange import Exchange, Pending
 
 
 class TorchBackend(Backend):
     name = "torch"
-
-    @classmethod
-    def unsupported(cls, case: Case) -> str | None:
-        if case.precision is not Precision.BF16:
-            return "mxfp8 is not there yet"
-        return None
+    pipelines = PIPELINES["torch"]
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._pad_rows = 1
-        self._experts: list[Experts] = [Bf16Experts(w.w13_eGD, w.w2_eDF) for w in setup.weights]
+        mxfp8 = setup.case.precision is Precision.MXFP8
+        self._pad_rows = ROW_BLOCK if mxfp8 and setup.case.training else 1
+        self._experts: list[Experts] = [
+            Mxfp8Experts(w.w13_eGD, w.w2_eDF, Recipe.FLOOR) if mxfp8 else Bf16Experts(w.w13_eGD, w.w2_eDF)
+            for w in setup.weights
+        ]
 
     def layer(self, l: int, x_TD: Tensor, ids_TK: Tensor, scores_TK: Tensor) -> Tensor:
         case, exchange, stages = self.setup.case, self.setup.exchange, self.setup.stages
@@ -76,7 +77,8 @@ class TorchBackend(Backend):
         else:
             received_Pe, rows = sent_Pe, len(slots_S)
             padded_e = round_up(received_Pe.sum(0), self._pad_rows)
-            splits = Splits([rows], [rows], rows if self._pad_rows == 1 else rows + e * self._pad_rows)
+            most = rows + e * (self._pad_rows - 1)
+            splits = Splits([rows], [rows], -(-most // self._pad_rows) * self._pad_rows)
         start_Pe = exclusive_scan(padded_e) + torch.cumsum(received_Pe, 0) - received_Pe
         groups = enumerate_groups(received_Pe.reshape(-1), sum(splits.receive_rows))
         place_N = start_Pe.reshape(-1)[groups.group_N] + groups.j_N

@@ -79,7 +79,8 @@ class Capacity(_Frozen):
 class Case(_Frozen):
     """One row of the report, with everything a rank needs to do it."""
 
-    backend: str
+    backend: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    backend_path: str | None = Field(default=None, description="package.module:Class; none: a registered name")
     mode: Mode
     ep: int = Field(ge=1, description="expert-parallel ranks")
     precision: Precision

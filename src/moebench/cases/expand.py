@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
+from importlib.metadata import entry_points
 from itertools import product
 from typing import Any, TypeVar
 
@@ -60,20 +61,35 @@ class Selection:
     notes: list[str]
 
 
+BACKENDS_GROUP = "moebench.backends"
+"""Entry points under which packages register their backends."""
+
 REPLACEABLE = ("backend", "ep", "precision", "imbalance", "F")
 """Open axes: a flag may bring values that the matrix does not have. The others are closed sets."""
 
 
 def known_backends() -> list[str]:
-    """Backends that a matrix or a flag can name."""
-    return sorted(PIPELINES)
+    """Backends that a matrix or a flag can name; any other is given as package.module:Class."""
+    registered = {point.name for point in entry_points(group=BACKENDS_GROUP)}
+    return sorted(registered | set(PIPELINES))
 
 
-def pipelines_of(backend: str, precision: Precision) -> tuple[Pipeline, ...]:
-    """Pipelines of a backend in report order of a matrix. Raises UsageError for an unknown backend."""
-    if backend not in PIPELINES:
-        raise UsageError(f"there is no backend named {backend!r}. Known: {', '.join(known_backends())}.")
-    return PIPELINES[backend].get(precision, ())
+def resolve_backend(text: str) -> tuple[str, dict[Precision, tuple[Pipeline, ...]]]:
+    """Name and pipelines of a backend given by name or as package.module:Class, which is imported.
+
+    Raises UsageError where there is none.
+    """
+    if text in PIPELINES:
+        return text, PIPELINES[text]
+    if ":" not in text and text not in known_backends():
+        raise UsageError(
+            f"there is no backend named {text!r}. Known: {', '.join(known_backends())}; "
+            "a class of your own is named as package.module:Class."
+        )
+    from moebench.backends.registry import load_backend
+
+    loaded = load_backend(text)
+    return loaded.name, dict(loaded.pipelines)
 
 
 def select(matrix: Matrix, flags: Flags | None = None) -> Selection:
@@ -110,6 +126,8 @@ def select(matrix: Matrix, flags: Flags | None = None) -> Selection:
 
 
 def _value(case: Case, axis: str) -> Any:
+    if axis == "backend":
+        return case.backend_path or case.backend
     return case.shape.F if axis == "F" else getattr(case, axis)
 
 
@@ -162,10 +180,11 @@ def _expand_block(matrix: Matrix, block: Block, where: str) -> Iterator[Case]:
     capacity = _merged(Capacity, matrix.capacity, block.capacity, f"{where}, capacity")
     for variant, shape in product(_variants(matrix, block, where), _shapes(matrix, block, where)):
         for backend, mode, ep, precision in product(block.backend, block.mode, block.ep, block.precision):
-            pipelines = _pipelines(block, backend, precision, where)
+            name, pipelines = _backend(block, backend, precision, where)
             for pipeline in pipelines:
                 yield Case(
-                    backend=backend,
+                    backend=name,
+                    backend_path=backend if ":" in backend else None,
                     mode=mode,
                     ep=ep,
                     precision=precision,
@@ -180,21 +199,21 @@ def _expand_block(matrix: Matrix, block: Block, where: str) -> Iterator[Case]:
                 )
 
 
-def _pipelines(block: Block, backend: str, precision: Precision, where: str) -> list[Pipeline]:
+def _backend(block: Block, backend: str, precision: Precision, where: str) -> tuple[str, list[Pipeline]]:
+    """Name of a block's backend, and those of its pipelines that the block wants."""
     try:
-        known = pipelines_of(backend, precision)
+        name, known = resolve_backend(backend)
     except UsageError as error:
         raise UsageError(f"{where}: key `backend`: {error}") from error
-    if block.pipeline is None:
-        return list(known)
-    return [pipeline for pipeline in known if pipeline in block.pipeline]
+    pipelines = known.get(precision, ())
+    return name, [pipeline for pipeline in pipelines if block.pipeline is None or pipeline in block.pipeline]
 
 
 def _check_pipelines(block: Block, where: str) -> None:
     """Every backend of the file's own block must have one of its pipelines, and every pipeline a backend."""
     unused = set(block.pipeline or [])
     for backend in block.backend:
-        used = {p for precision in block.precision for p in _pipelines(block, backend, precision, where)}
+        used = {p for precision in block.precision for p in _backend(block, backend, precision, where)[1]}
         if not used:
             asked = ", ".join(block.pipeline or [])
             precisions = ", ".join(block.precision)

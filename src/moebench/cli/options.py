@@ -28,7 +28,9 @@ def _selection(
         str,
         _many("--matrix", "-m", help="A matrix by name, or the path of a TOML file.", metavar="NAME|PATH"),
     ] = "quick",
-    backend: Annotated[list[str] | None, _many("--backend", help="torch, dist_moe or mok.", metavar="NAME")] = None,
+    backend: Annotated[
+        list[str] | None, _many("--backend", help="torch, dist_moe, mok, or package.module:Class.", metavar="NAME")
+    ] = None,
     mode: Annotated[list[str] | None, _many("--mode", help="inference or training.", metavar="MODE")] = None,
     ep: Annotated[list[str] | None, _many("--ep", help="Expert-parallel ranks.", metavar="N")] = None,
     precision: Annotated[list[str] | None, _many("--precision", help="bf16 or mxfp8.", metavar="NAME")] = None,
@@ -66,7 +68,7 @@ def _selection(
 ) -> "Selection":
     """The cases of a matrix under these flags. Raises UsageError naming flag, value and the known values."""
     from moebench.cases.case import Category, Mode, Pipeline, Precision
-    from moebench.cases.expand import Flags, known_backends
+    from moebench.cases.expand import Flags
     from moebench.cases.expand import select as select_cases
     from moebench.cases.matrix import load_matrix
 
@@ -84,7 +86,7 @@ def _selection(
         shape = {axis: getattr(published, axis) for axis in "TDEK"} | shape
         widths = widths or [published.F]
     flags = Flags(
-        backend=[_known("--backend", name, known_backends()) for name in _split(backend)],
+        backend=[_backend(name) for name in _split(backend)],
         mode=_members("--mode", mode, Mode),
         ep=[_number("--ep", text, int, least=1) for text in _split(ep)],
         precision=_members("--precision", precision, Precision),
@@ -126,6 +128,17 @@ def _known(flag: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
         raise UsageError(f"{flag} {value}: unknown. Known values: {', '.join(known)}.")
     return value
+
+
+def _backend(text: str) -> str:
+    """A backend that exists: names a mistake in the flag before the matrix is blamed for it."""
+    from moebench.cases.expand import resolve_backend
+
+    try:
+        resolve_backend(text)
+    except UsageError as error:
+        raise UsageError(f"--backend {text}: {error}") from error
+    return text
 
 
 def _members(flag: str, given: list[str] | None, kind: type[Member]) -> list[Member]:

@@ -8,9 +8,7 @@ import typer
 
 
 def pair(
-    report: Annotated[
-        Path, typer.Argument(metavar="REPORT", help="Report JSON, or a run folder.", show_default=False)
-    ],
+    report: Annotated[Path, typer.Argument(metavar="REPORT", help="Report JSON, or a run folder.", show_default=False)],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print only the pairs, as JSON: `pairs` and `allPipelinePairs`.")
     ] = False,

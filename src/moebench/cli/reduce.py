@@ -24,8 +24,9 @@ def reduce(
 ) -> None:
     """Make the report of one or more runs from their rank traces.
 
-    Every planned case is in it: accepted, or with the reason why not. Of a case that several runs have, an
-    accepted execution beats others; else the run given later counts. The same traces give the same bytes.
+    Every planned case is in it: accepted, or with the reason why not.
+    Of a case that several runs have, an accepted execution beats others;
+    else the run given later counts. The same traces give the same bytes.
 
     Examples: `moebench reduce runs/latest`, `moebench reduce runs/monday runs/tuesday -o both.json`
     """

@@ -74,7 +74,8 @@ def dequantize(x: Quantized) -> torch.Tensor:
     if x.scales.dim() != x.q.dim():
         raise ValueError(_misfit(x))
     blocked = {i for i, (n, s) in enumerate(zip(x.q.shape, x.scales.shape, strict=True)) if n != s}
-    if any(x.q.shape[i] != BLOCK * x.scales.shape[i] for i in blocked):
+    fits = all(x.q.shape[i] == BLOCK * x.scales.shape[i] for i in blocked)
+    if not fits or (not blocked and x.q.numel() > 0):
         raise ValueError(_misfit(x))
     values = _decode(x.q)
     blocks, inner = _split(values, blocked)

@@ -27,11 +27,14 @@ def load_report(path: Path | str) -> Report:
     non_finite = _first_non_finite(raw, "")
     if non_finite is not None:
         key, value = non_finite
-        raise UsageError(f"{path}: key `{_inert(key)}`, value {value}: a report has no NaN or Infinity. Write null there.")
+        raise UsageError(
+            f"{path}: key `{_inert(key)}`, value {value}: a report has no NaN or Infinity. Write null there."
+        )
     try:
         return Report.model_validate(raw)
     except ValidationError as error:
-        raise UsageError(f"{path}: {_inert(_problem(error, raw))} `moebench schema` prints what a report holds.") from error
+        problem = _inert(_problem(error, raw))
+        raise UsageError(f"{path}: {problem} `moebench schema` prints what a report holds.") from error
     except RecursionError as error:
         raise UsageError(f"{path}: nested too deeply for a report. {_AGAIN}.") from error
 

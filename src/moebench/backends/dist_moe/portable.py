@@ -25,11 +25,13 @@ from moebench.backends.dist_moe.capacity import (
 from moebench.backends.dist_moe.chunks import chunk_piece, counts_by_source, split_sizes, token_chunks
 from moebench.backends.experts import Bf16Experts, Experts
 from moebench.backends.manual import Gradients, ManualBackend
+from moebench.backends.mxfp8_experts import ROW_BLOCK, Mxfp8Experts
 from moebench.backends.piece import Piece, Splits, add_weight_gradient, lay_out, send, send_back
 from moebench.backends.protocol import Setup
 from moebench.backends.shared import SharedForward, shared_backward, shared_forward
 from moebench.backends.swiglu import swiglu, swiglu_backward
-from moebench.cases.case import Case, Category, Pipeline, Precision
+from moebench.cases.case import PIPELINES, Case, Category, Pipeline, Precision
+from moebench.quant.mxfp8 import Recipe
 from moebench.rank.exchange import Pending
 
 
@@ -53,12 +55,11 @@ class Context:
 
 class DistMoeBackend(ManualBackend):
     name = "dist_moe"
+    pipelines = PIPELINES["dist_moe"]
     host_known_splits = True
 
     @classmethod
     def unsupported(cls, case: Case) -> str | None:
-        if case.precision is not Precision.BF16:
-            return "mxfp8 is not there yet"
         return why_rows_do_not_fit(case)
 
     def __init__(self, setup: Setup) -> None:
@@ -66,7 +67,8 @@ class DistMoeBackend(ManualBackend):
         case = setup.case
         chunks = case.capacity.chunks if case.pipeline is Pipeline.MEGA else 1
         self._chunks = token_chunks(case.shape.T, chunks)
-        self._pad_rows = 1
+        mxfp8 = case.precision is Precision.MXFP8
+        self._pad_rows = ROW_BLOCK if mxfp8 and case.training else 1
         self._splits: list[list[Splits]] = []
         self._rows_LE = []
         for ids_PTK in setup.ids_PTK:
@@ -88,7 +90,12 @@ class DistMoeBackend(ManualBackend):
         self._recompute_L = retention(case, self._rows_LE).recompute_L
         self._kept_L = [False] * case.layers
         self._recomputed_L = [False] * case.layers
-        self._experts: list[Experts] = [Bf16Experts(w.w13_eGD, w.w2_eDF) for w in setup.weights]
+        self._experts: list[Experts] = [
+            Mxfp8Experts(w.w13_eGD, w.w2_eDF, Recipe.FLOOR, tiles=case.training, quantised_dispatch=not case.training)
+            if mxfp8
+            else Bf16Experts(w.w13_eGD, w.w2_eDF)
+            for w in setup.weights
+        ]
 
     def _pieces(self, l: int, ids_TK: Tensor) -> list[Piece]:
         case, K = self.setup.case, ids_TK.shape[1]
@@ -108,23 +115,24 @@ class DistMoeBackend(ManualBackend):
     def forward(self, l: int, x_TD: Tensor, ids_TK: Tensor, scores_TK: Tensor) -> tuple[Tensor, Context]:
         weights, stages = self.setup.weights[l], self.setup.stages
         pieces = self._pieces(l, ids_TK)
-        arriving = self._dispatch(pieces, 0, x_TD, "dispatch")
+        rows_T = self._experts[l].encode(x_TD)
+        arriving = self._dispatch(pieces, 0, rows_T, "dispatch")
         shared = None
         if self.setup.case.shape.S:
             stages.mark("shared expert")
             shared = shared_forward(x_TD, weights.shared13_GD, weights.shared2_DF)
-        routed = self._routed(l, pieces, arriving, x_TD, "dispatch", "combine")
+        routed = self._routed(l, pieces, arriving, rows_T, "dispatch", "combine")
         y_TD = combine(routed.out_SD, scores_TK, shared.y_TD if shared else None)
         self._kept_L[l], self._recomputed_L[l] = not self._recompute_L[l], False
         return y_TD, Context(pieces, shared, routed if self._kept_L[l] else None)
 
-    def _dispatch(self, pieces: list[Piece], c: int, x_TD: Tensor, kind: str) -> Pending:
+    def _dispatch(self, pieces: list[Piece], c: int, rows_T: Tensor, kind: str) -> Pending:
         self.setup.stages.mark(f"{kind} {c} start")
         topk = self.setup.case.shape.K
-        return send(self.setup.exchange, kind, pieces[c], x_TD[pieces[c].slots_S // topk])
+        return send(self.setup.exchange, kind, pieces[c], rows_T[pieces[c].slots_S // topk])
 
     def _routed(
-        self, l: int, pieces: list[Piece], arriving: Pending, x_TD: Tensor, out_kind: str, back_kind: str
+        self, l: int, pieces: list[Piece], arriving: Pending, rows_T: Tensor, out_kind: str, back_kind: str
     ) -> Routed:
         """All chunks through the experts; chunk 0 is on its way already."""
         experts, stages = self._experts[l], self.setup.stages
@@ -133,7 +141,7 @@ class DistMoeBackend(ManualBackend):
             x_BD = lay_out(piece, arriving.wait())
             stages.mark(f"{out_kind} {c} done")
             if c + 1 < len(pieces):
-                arriving = self._dispatch(pieces, c + 1, x_TD, out_kind)
+                arriving = self._dispatch(pieces, c + 1, rows_T, out_kind)
             stages.mark(f"experts {c}")
             h13_BG = experts.up(x_BD, piece.ends_e)
             out_BD = experts.down(swiglu(h13_BG), piece.ends_e)

@@ -18,11 +18,13 @@ from moebench.backends.experts import Bf16Experts, Experts
 from moebench.backends.manual import Gradients, ManualBackend
 from moebench.backends.mok.capacity import capacity_from_rows, macrobatches, retained_rows, schedule_rows
 from moebench.backends.mok.schedule import Routes, macrobatch_pieces, place_routes, split_sizes
+from moebench.backends.mxfp8_experts import ROW_BLOCK, Mxfp8Experts
 from moebench.backends.piece import Piece, Splits, add_weight_gradient, lay_out, send, send_back
 from moebench.backends.protocol import Setup
 from moebench.backends.shared import SharedForward, shared_backward, shared_forward
 from moebench.backends.swiglu import swiglu, swiglu_backward
-from moebench.cases.case import Case, Category, Precision
+from moebench.cases.case import PIPELINES, Case, Category, Precision
+from moebench.quant.mxfp8 import Recipe
 from moebench.rank.exchange import Pending
 
 
@@ -38,12 +40,21 @@ class Context:
 
 class MokBackend(ManualBackend):
     name = "mok"
+    pipelines = PIPELINES["mok"]
     host_known_splits = True
 
     @classmethod
     def unsupported(cls, case: Case) -> str | None:
-        if case.precision is not Precision.BF16:
-            return "mxfp8 is not there yet"
+        c = case.capacity
+        if (
+            case.precision is Precision.MXFP8
+            and case.training
+            and (c.pad_rows % ROW_BLOCK or retained_rows(case) % ROW_BLOCK)
+        ):
+            return (
+                f"mok mxfp8 training quantises along {ROW_BLOCK} rows of one expert: pad_rows={c.pad_rows} and the "
+                f"{retained_rows(case)} rows of a macrobatch must be multiples of it"
+            )
         return None
 
     def __init__(self, setup: Setup) -> None:
@@ -61,7 +72,12 @@ class MokBackend(ManualBackend):
             self._splits.append(split_sizes(self._routes(l, ids_PS), case.ep, self._retained, count))
         self._scheduled_L = [0] * case.layers
         self._replayed_L = [0] * case.layers
-        self._experts: list[Experts] = [Bf16Experts(w.w13_eGD, w.w2_eDF) for w in setup.weights]
+        self._experts: list[Experts] = [
+            Mxfp8Experts(w.w13_eGD, w.w2_eDF, Recipe.CEIL)
+            if case.precision is Precision.MXFP8
+            else Bf16Experts(w.w13_eGD, w.w2_eDF)
+            for w in setup.weights
+        ]
 
     def capacity(self) -> dict[str, Any] | None:
         """Rows that the last iteration scheduled and replayed, over all ranks. Collective."""
