@@ -97,6 +97,12 @@ def test_row_has_times_rates_scope_of_the_check_and_realised_routing(run: RunFol
     assert "shape" not in row.model_dump(exclude_unset=True)
 
 
+def test_validation_tells_the_worst_rank(run: RunFolder):
+    run.deliver([make_trace(DIST, 1, checks=make_checks(DIST, error=0.007))])
+    check = reduce_runs([run.path]).cases[2].validation.checks[0]
+    assert (check.error, check.rank, check.comparisons) == (0.007, 1, 2)
+
+
 def test_same_traces_give_the_same_bytes(run: RunFolder, tmp_path):
     for name in ("one.json", "two.json"):
         write_report(reduce_runs([run.path]), tmp_path / name)

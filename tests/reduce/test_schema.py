@@ -128,6 +128,7 @@ BAD_REPORTS = {
         ["of \\x1b[2J", "null"],
     ),
     "too deep": ("[" * 100_000, ["bad.json"]),
+    "deep": ('{"meta": ' + "[" * 990 + "]" * 990 + "}", ["bad.json"]),
 }
 
 

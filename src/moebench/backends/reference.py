@@ -57,6 +57,8 @@ class ReferenceGradients:
 
     dx_TD: Tensor
     dscores_TK: Tensor
+    dscores_size_TK: Tensor
+    """The size that an inner product of such vectors has, ||out|| * ||dy|| / sqrt(D), whatever cancels in it."""
     dw13_eGD: Tensor
     dw2_eDF: Tensor
     dshared13_GD: Tensor
@@ -79,6 +81,7 @@ def reference_gradients(
     scores_NK = gather(scores_TK.detach(), world_size)
     dy_ND = gather(dy_TD.detach().float(), world_size)
     dx_ND, dscores_NK = torch.zeros_like(x_ND), torch.zeros_like(scores_NK)
+    size_NK = torch.zeros_like(scores_NK)
     dw13_eGD = torch.zeros_like(weights.w13_eGD, dtype=torch.float32)
     dw2_eDF = torch.zeros_like(weights.w2_eDF, dtype=torch.float32)
     for local, expert in _local_experts(weights, rank):
@@ -86,18 +89,24 @@ def reference_gradients(
         leaves = _leaves(x_ND[token_H], weights.w13_eGD[local], weights.w2_eDF[local], scores_NK[token_H, slot_H])
         with torch.enable_grad():
             x_HD, w13_GD, w2_DF, scores_H = leaves
-            out_HD = _mlp(x_HD, w13_GD, w2_DF) * scores_H.unsqueeze(1)
-        dx_HD, dw13_eGD[local], dw2_eDF[local], dscores_H = torch.autograd.grad(out_HD, leaves, dy_ND[token_H])
+            out_HD = _mlp(x_HD, w13_GD, w2_DF)
+            y_HD = out_HD * scores_H.unsqueeze(1)
+        dx_HD, dw13_eGD[local], dw2_eDF[local], dscores_H = torch.autograd.grad(y_HD, leaves, dy_ND[token_H])
         dx_ND.index_add_(0, token_H, dx_HD)
         dscores_NK[token_H, slot_H] = dscores_H
+        norms_H = out_HD.detach().norm(dim=1) * dy_ND[token_H].norm(dim=1)
+        size_NK[token_H, slot_H] = norms_H / x_ND.shape[1] ** 0.5
     _sum_over_ranks(dx_ND, world_size)
     _sum_over_ranks(dscores_NK, world_size)
+    _sum_over_ranks(size_NK, world_size)
     mine = slice(rank * T, (rank + 1) * T)
     leaves = _leaves(x_TD, weights.shared13_GD, weights.shared2_DF)
     with torch.enable_grad():
         y_TD = _mlp(*leaves)
     dshared_TD, dshared13_GD, dshared2_DF = torch.autograd.grad(y_TD, leaves, dy_TD.detach().float())
-    return ReferenceGradients(dx_ND[mine] + dshared_TD, dscores_NK[mine], dw13_eGD, dw2_eDF, dshared13_GD, dshared2_DF)
+    return ReferenceGradients(
+        dx_ND[mine] + dshared_TD, dscores_NK[mine], size_NK[mine], dw13_eGD, dw2_eDF, dshared13_GD, dshared2_DF
+    )
 
 
 def _local_experts(weights: LayerWeights, rank: int) -> Iterator[tuple[int, int]]:

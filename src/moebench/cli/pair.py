@@ -13,9 +13,10 @@ def pair(
         bool, typer.Option("--json", help="Print only the pairs, as JSON: `pairs` and `allPipelinePairs`.")
     ] = False,
 ) -> None:
-    """Match the dist_moe and mok cases that did the same work, and say who is faster by how much.
+    """Match the dist_moe and mok cases of equal work: who is faster, by how much.
 
-    Pairs are recomputed from the cases; if the file's own pairs differ, a warning says so.
+    Pairs are recomputed from the cases. If the file's own pairs differ, a
+    warning says so.
 
     Examples: `moebench pair runs/latest`, `moebench pair report.json --json`
     """

@@ -19,7 +19,8 @@ def show(
 ) -> None:
     """Show a report: cases by workload, pairs, means, what is missing and why.
 
-    Tables fit the terminal: the wider it is, the more columns. Set COLUMNS to force a width.
+    Tables fit the terminal: the wider it is, the more columns. Set COLUMNS to
+    force a width.
 
     Examples: `moebench show`, `moebench show runs/monday`, `COLUMNS=200 moebench show report.json | less`
     """

@@ -17,6 +17,7 @@ from moebench.rank.execution import Execution, StopAsked
 from moebench.rank.lifeline import die_with_parent
 from moebench.rank.progress import Progress
 from moebench.rank.spec import Job, LaunchSpec
+from moebench.rank.timing import settle_garbage
 from moebench.rank.trace import trace_path, write_atomically
 from moebench.status import Reason, Status
 
@@ -35,6 +36,7 @@ def main() -> None:
     progress.tell("start")
     device = _join(spec)
     cases = {planned.case.id: planned.case for planned in load_plan(spec.run).cases}
+    settle_garbage()
     for job in spec.jobs:
         case = cases[job.case_id]
         if case.ep != world_size:

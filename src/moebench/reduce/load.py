@@ -24,13 +24,8 @@ def load_report(path: Path | str) -> Report:
     if not isinstance(raw, dict):
         raise UsageError(f"{path}: a report is a JSON object, this is {_shown(raw)}. {_AGAIN}.")
     _refuse_newer(path, raw)
-    non_finite = _first_non_finite(raw, "")
-    if non_finite is not None:
-        key, value = non_finite
-        raise UsageError(
-            f"{path}: key `{_inert(key)}`, value {value}: a report has no NaN or Infinity. Write null there."
-        )
     try:
+        _refuse_non_finite(path, raw)
         return Report.model_validate(raw)
     except ValidationError as error:
         problem = _inert(_problem(error, raw))
@@ -72,6 +67,15 @@ def _refuse_newer(path: Path, raw: dict[str, Any]) -> None:
         raise UsageError(
             f"{path}: key `schemaVersion`, value {version}: written by a newer moebench; this one reads up "
             f"to {SCHEMA_VERSION}. Upgrade moebench to read it."
+        )
+
+
+def _refuse_non_finite(path: Path, raw: dict[str, Any]) -> None:
+    found = _first_non_finite(raw, "")
+    if found is not None:
+        key, value = found
+        raise UsageError(
+            f"{path}: key `{_inert(key)}`, value {value}: a report has no NaN or Infinity. Write null there."
         )
 
 

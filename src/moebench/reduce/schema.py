@@ -50,7 +50,7 @@ Milliseconds = Annotated[
 class Open(BaseModel):
     """Keeps unknown keys, the order of all keys, and the difference between an absent key and null."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True, serialize_by_alias=True)
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     _keys: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="wrap")

@@ -1,9 +1,7 @@
 """Writing a report: JSON that every parser reads, whole or not at all."""
 
 import json
-import math
 from pathlib import Path
-from typing import Any
 
 from moebench.errors import UsageError
 from moebench.rank.trace import write_atomically
@@ -12,8 +10,7 @@ from moebench.reduce.schema import Report
 
 def to_json(report: Report) -> str:
     """The report as JSON text: keys in their order, absent keys absent, NaN and Infinity as null."""
-    dumped = report.model_dump(mode="json", exclude_unset=True)
-    return json.dumps(_finite(dumped), indent=1, allow_nan=False) + "\n"
+    return json.dumps(report.model_dump(mode="json", exclude_unset=True), indent=1, allow_nan=False) + "\n"
 
 
 def write_report(report: Report, path: Path) -> None:
@@ -24,11 +21,3 @@ def write_report(report: Report, path: Path) -> None:
         raise UsageError(
             f"{path}: the report cannot be written: {error.strerror}. Give another place with -o FILE."
         ) from error
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_finite(child) for child in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
