@@ -93,3 +93,18 @@ def test_published_rates_follow_from_shape_and_time(case_id: str):
     case, row = gb300()[case_id], published()[case_id]
     assert metrics.useful_tf_per_gpu(case, row["iterationMS"]) == pytest.approx(row["usefulTFPerGPU"], rel=1e-12)
     assert metrics.modeled_hbm_gbps(case, row["iterationMS"]) == pytest.approx(row["modeledHBMGBps"], rel=1e-12)
+
+
+def test_a_rank_that_begins_5_ms_late_is_reported_as_start_skew_and_not_hidden():
+    traces = make_traces(make_case(), [[11.0]])
+    for rank, begun_ns in enumerate([1_000_000_000, 1_005_000_000]):
+        traces[rank].windows[0].begun_ns = begun_ns
+    assert metrics.case_times(traces).start_skew_ms == [5.0]
+
+
+def test_ranks_of_two_hosts_share_no_clock_so_start_skew_is_absent():
+    traces = make_traces(make_case(), [[11.0]])
+    for rank, trace in enumerate(traces):
+        trace.windows[0].begun_ns = 1
+        trace.environment["host"] = f"node{rank}"
+    assert metrics.case_times(traces).start_skew_ms is None

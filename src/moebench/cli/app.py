@@ -47,7 +47,9 @@ def main() -> None:
     try:
         app()
     except MoebenchError as error:
-        print(f"moebench: {error}", file=sys.stderr)
+        from moebench.show.text import clean
+
+        print(f"moebench: {clean(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()

@@ -1,6 +1,7 @@
 """Windows of iterations: ranks meet at a barrier before a window and never inside it."""
 
 import gc
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,6 +44,7 @@ def time_window(step: Step, iterations: int, device: torch.device, exchange: Exc
     sent, received = exchange.ledger.tx_bytes.total(), exchange.ledger.rx_bytes.total()
     meet(device)
     with no_garbage_collection():
+        begun_ns = time.monotonic_ns()
         for i in range(iterations):
             clock.mark(3 * i)
             y_TD = step.forward()
@@ -57,6 +59,7 @@ def time_window(step: Step, iterations: int, device: torch.device, exchange: Exc
         forward_ms=[m - s for s, m in zip(starts, middles, strict=True)],
         backward_ms=[e - m for m, e in zip(middles, ends, strict=True)] if step.case.training else None,
         iteration_ms=[e - s for s, e in zip(starts, ends, strict=True)],
+        begun_ns=begun_ns,
         seconds=at_ms[-1] / 1e3,
         tx_bytes=exchange.ledger.tx_bytes.total() - sent,
         rx_bytes=exchange.ledger.rx_bytes.total() - received,

@@ -22,6 +22,9 @@ class Window(_Model):
     forward_ms: list[float] = Field(description="per iteration: start to end of forward")
     backward_ms: list[float] | None = Field(description="per iteration: end of forward to end; none in inference")
     iteration_ms: list[float] = Field(description="per iteration: start to end")
+    begun_ns: int | None = Field(
+        default=None, description="monotonic clock of the host when the first iteration was begun; compare on one host"
+    )
     seconds: float = Field(description="from the first start to the last end of the window")
     tx_bytes: int = Field(description="bytes sent to other ranks in the window")
     rx_bytes: int = Field(description="bytes received from other ranks in the window")

@@ -36,6 +36,7 @@ class Times:
     window_ms: list[float]
     floor_ms: list[float]
     skew_ms: list[float]
+    start_skew_ms: list[float] | None
     forward_ms: float
     backward_ms: float | None
 
@@ -59,6 +60,7 @@ def case_times(traces: list[RankTrace]) -> Times:
         window_ms=slowest,
         floor_ms=fastest,
         skew_ms=[slow - fast for slow, fast in zip(slowest, fastest, strict=True)],
+        start_skew_ms=_start_skew_ms(traces),
         forward_ms=fmean(slowest_rank_ms(ranks) for ranks in forward),
         backward_ms=fmean(slowest_rank_ms(ranks) for ranks in backward) if backward[0][0] else None,
     )
@@ -67,6 +69,19 @@ def case_times(traces: list[RankTrace]) -> Times:
 def _by_window(traces: list[RankTrace], times: Callable[[Window], list[float]]) -> list[list[list[float]]]:
     """[windows][P][iterations]"""
     return [[times(window) for window in ranks] for ranks in zip(*(t.windows for t in traces), strict=True)]
+
+
+def _start_skew_ms(traces: list[RankTrace]) -> list[float] | None:
+    """How much later the last rank began each window than the first; None where ranks share no clock."""
+    if len({trace.environment.get("host") for trace in traces}) > 1:
+        return None
+    skews = []
+    for ranks in zip(*(trace.windows for trace in traces), strict=True):
+        begun_ns = [window.begun_ns for window in ranks if window.begun_ns is not None]
+        if len(begun_ns) < len(traces):
+            return None
+        skews.append((max(begun_ns) - min(begun_ns)) / 1e6)
+    return skews
 
 
 def first_invalid_time(traces: list[RankTrace]) -> str | None:

@@ -61,6 +61,7 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
         windowMS=times.window_ms,
         floorMS=times.floor_ms,
         skewMS=times.skew_ms,
+        startSkewMS=times.start_skew_ms,
         spread=times.spread,
         logicalTXBytes=logical_tx_bytes(case),
         replayTXBytes=metrics.replay_tx_bytes(traces),

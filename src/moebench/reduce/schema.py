@@ -205,6 +205,9 @@ class CaseRow(Open):
     windowMS: list[Number] | None = Field(default=None, description="slowest rank, of each window")
     floorMS: list[Number] | None = Field(default=None, description="fastest rank, of each window")
     skewMS: list[Number] | None = Field(default=None, description="slowest less fastest rank, of each window")
+    startSkewMS: list[Number] | None = Field(
+        default=None, description="how much later the last rank began each window than the first, on one host"
+    )
     spread: Number | None = Field(default=None, description="(max - min) / median of windowMS; null for one window")
     logicalTXBytes: Number | None = Field(default=None, description="by formula, mean over ranks, one iteration")
     replayTXBytes: Number | None = Field(default=None, description="counted, mean over ranks, one iteration")
