@@ -15,13 +15,22 @@ from torch import Tensor
 from moebench.backends.protocol import LayerWeights
 
 
-def gather(x: Tensor, world_size: int) -> Tensor:
-    """x of every rank along the first axis."""
-    if world_size == 1:
-        return x
-    out = [torch.empty_like(x) for _ in range(world_size)]
-    dist.all_gather(out, x.contiguous())
-    return torch.cat(out)
+def gather(world_size: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors [T, *] of every rank, [N, *] each in fp32, by one collective. Integers must be below 2**24."""
+    mine = torch.cat([x.detach().float() for x in tensors], dim=1)
+    if world_size > 1:
+        out = [torch.empty_like(mine) for _ in range(world_size)]
+        dist.all_gather(out, mine)
+        mine = torch.cat(out)
+    return tuple(mine.split([x.shape[1] for x in tensors], dim=1))
+
+
+def _sum_over_ranks(world_size: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Sums of tensors [N, *] over ranks, by one collective."""
+    total = torch.cat(tensors, dim=1)
+    if world_size > 1:
+        dist.all_reduce(total)
+    return tuple(total.split([x.shape[1] for x in tensors], dim=1))
 
 
 def _mlp(x_ND: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
@@ -35,15 +44,13 @@ def reference_layer(
 ) -> Tensor:
     """y_TD of one layer in fp32 from x_TD, scores and bf16 weights. Collective."""
     T = x_TD.shape[0]
-    x_ND = gather(x_TD.float(), world_size)
-    ids_NK = gather(ids_TK, world_size)
-    scores_NK = gather(scores_TK, world_size)
+    x_ND, ids_NK, scores_NK = gather(world_size, x_TD, ids_TK, scores_TK)
     y_ND = torch.zeros_like(x_ND)
     for local, expert in _local_experts(weights, rank):
         token_H, slot_H = torch.nonzero(ids_NK == expert, as_tuple=True)
         out_HD = _mlp(x_ND[token_H], weights.w13_eGD[local].float(), weights.w2_eDF[local].float())
         y_ND.index_add_(0, token_H, out_HD * scores_NK[token_H, slot_H].unsqueeze(1))
-    _sum_over_ranks(y_ND, world_size)
+    (y_ND,) = _sum_over_ranks(world_size, y_ND)
     y_TD = y_ND[rank * T : (rank + 1) * T]
     if weights.shared13_GD.numel():
         y_TD = y_TD + _mlp(x_TD.float(), weights.shared13_GD.float(), weights.shared2_DF.float())
@@ -76,10 +83,7 @@ def reference_gradients(
 ) -> ReferenceGradients:
     """Gradients of `reference_layer` by autograd through one expert at a time. Collective."""
     T = x_TD.shape[0]
-    x_ND = gather(x_TD.detach().float(), world_size)
-    ids_NK = gather(ids_TK, world_size)
-    scores_NK = gather(scores_TK.detach(), world_size)
-    dy_ND = gather(dy_TD.detach().float(), world_size)
+    x_ND, ids_NK, scores_NK, dy_ND = gather(world_size, x_TD, ids_TK, scores_TK, dy_TD)
     dx_ND, dscores_NK = torch.zeros_like(x_ND), torch.zeros_like(scores_NK)
     size_NK = torch.zeros_like(scores_NK)
     dw13_eGD = torch.zeros_like(weights.w13_eGD, dtype=torch.float32)
@@ -96,9 +100,7 @@ def reference_gradients(
         dscores_NK[token_H, slot_H] = dscores_H
         norms_H = out_HD.detach().norm(dim=1) * dy_ND[token_H].norm(dim=1)
         size_NK[token_H, slot_H] = norms_H / x_ND.shape[1] ** 0.5
-    _sum_over_ranks(dx_ND, world_size)
-    _sum_over_ranks(dscores_NK, world_size)
-    _sum_over_ranks(size_NK, world_size)
+    dx_ND, dscores_NK, size_NK = _sum_over_ranks(world_size, dx_ND, dscores_NK, size_NK)
     mine = slice(rank * T, (rank + 1) * T)
     leaves = _leaves(x_TD, weights.shared13_GD, weights.shared2_DF)
     with torch.enable_grad():
@@ -113,11 +115,6 @@ def _local_experts(weights: LayerWeights, rank: int) -> Iterator[tuple[int, int]
     """(local index, global id) of each expert of this rank."""
     e = weights.w13_eGD.shape[0]
     return ((local, rank * e + local) for local in range(e))
-
-
-def _sum_over_ranks(x: Tensor, world_size: int) -> None:
-    if world_size > 1:
-        dist.all_reduce(x)
 
 
 def _leaves(*tensors: Tensor) -> tuple[Tensor, ...]:

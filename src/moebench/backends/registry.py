@@ -13,9 +13,16 @@ from moebench.cases.case import Mode, Pipeline, Precision
 from moebench.cases.expand import BACKENDS_GROUP
 from moebench.errors import UsageError
 
+BUILT_IN = {
+    "torch": "moebench.backends.torch_ep:TorchBackend",
+    "dist_moe": "moebench.backends.dist_moe.portable:DistMoeBackend",
+    "mok": "moebench.backends.mok.portable:MokBackend",
+}
+
 
 def backend_names() -> list[str]:
-    return sorted({point.name for point in entry_points(group=BACKENDS_GROUP)})
+    """Built-in backends, and those that installed packages register."""
+    return sorted({point.name for point in entry_points(group=BACKENDS_GROUP)} | set(BUILT_IN))
 
 
 def load_backend(text: str) -> type[Backend]:
@@ -25,6 +32,8 @@ def load_backend(text: str) -> type[Backend]:
     """
     if ":" in text:
         return _checked(text, _import(text))
+    if text in BUILT_IN:
+        return _checked(text, _import(BUILT_IN[text]))
     for point in entry_points(group=BACKENDS_GROUP):
         if point.name == text:
             return _checked(text, point.load())

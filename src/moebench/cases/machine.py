@@ -1,6 +1,7 @@
 """What the machine at hand offers: cores, memory that is free now, GPUs. Needs no torch."""
 
 import os
+import subprocess
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -114,16 +115,29 @@ def _number(text: str | None) -> int | None:
 
 
 def _gpu_bytes() -> tuple[int, ...]:
-    """Memory of each visible NVIDIA GPU by NVML; empty without nvidia-ml-py, a driver or a GPU."""
+    """Memory of each visible NVIDIA GPU; empty without a driver or a GPU."""
+    found = _gpu_bytes_by_nvml() or _gpu_bytes_by_nvidia_smi()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else found[: len([name for name in visible.split(",") if name.strip()])]
+
+
+def _gpu_bytes_by_nvml() -> tuple[int, ...]:
     try:
-        nvml = import_module("pynvml")
+        nvml = import_module("pynvml")  # the module of nvidia-ml-py
         nvml.nvmlInit()
     except Exception:  # NVML has many ways to be absent, and none of them is the user's mistake.
         return ()
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        found = tuple(int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)
+        return tuple(int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)
     finally:
         nvml.nvmlShutdown()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return found if visible is None else found[: len([name for name in visible.split(",") if name.strip()])]
+
+
+def _gpu_bytes_by_nvidia_smi() -> tuple[int, ...]:
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+        return tuple(int(line) * MIB for line in answer.splitlines() if line.strip())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ()

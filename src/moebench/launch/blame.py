@@ -18,13 +18,15 @@ def blame(launch: Launch) -> tuple[Reason, str]:
     """Reason and message of a launch that ended in mid-case: the guilty rank, and the last lines of its log.
 
     A rank killed by a signal comes first, then the earliest rank whose own error does not merely say that a
-    peer was lost, then whatever torchrun saw first.
+    peer was lost, then one that ended without a word, then whatever torchrun saw first.
     """
-    failures = sorted(launch.failures(), key=lambda failure: failure["time"])
+    spoke = {rank for rank, _ in launch.died}
+    # torchrun's times are whole seconds: within one, a rank that only lost its peer must not come first.
+    failures = sorted(launch.failures(), key=lambda failure: (failure["rank"] in spoke, failure["time"]))
     for failure in failures:
         code, rank = int(failure["exit_code"]), int(failure["rank"])
         if code < 0 and code != -signal.SIGTERM:
-            reason = Reason.OUT_OF_MEMORY if code == -signal.SIGKILL and _oom_killed() else Reason.CRASHED
+            reason = Reason.OUT_OF_MEMORY if code == -signal.SIGKILL and launch.oom_killed() else Reason.CRASHED
             return reason, _say(launch, rank, f"was killed by {signal.Signals(-code).name}")
     for rank, event in launch.died:
         if event.error and not _PEER_LOST.search(event.error):
@@ -43,15 +45,6 @@ def _say(launch: Launch, rank: int, what: str) -> str:
     log = launch.rank_log(rank)
     last = tail(log) if log else ""
     return f"rank {rank} {what}" + (f"; its last words: {last}" if last else "")
-
-
-def _oom_killed() -> bool:
-    """Whether the kernel counts an out-of-memory kill in this process's cgroup."""
-    try:
-        events = Path("/sys/fs/cgroup/memory.events").read_text()
-    except OSError:
-        return False
-    return bool(re.search(r"^oom_kill [1-9]", events, re.MULTILINE))
 
 
 def tail(path: Path) -> str:

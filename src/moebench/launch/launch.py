@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from moebench.launch import torchrun
+from moebench.launch.oom import oom_kills
 from moebench.rank.progress import Event, Follower
 from moebench.rank.spec import LaunchSpec
 from moebench.rank.trace import write_atomically
@@ -27,6 +28,7 @@ class Launch:
         self.begun: dict[str, set[int]] = {}
         self.ended: dict[str, set[int]] = {}
         self.died: list[tuple[int, Event]] = []
+        self._oom_kills_before = oom_kills()
         spec.folder.mkdir(parents=True)
         write_atomically(spec.folder / "launch.json", spec.model_dump_json(indent=1))
         self._follower = Follower(spec.folder / "events")
@@ -90,6 +92,10 @@ class Launch:
         except (OSError, ValueError):
             return []
         return found
+
+    def oom_killed(self) -> bool:
+        """Whether the kernel has killed a process for want of memory since this launch began."""
+        return oom_kills() > self._oom_kills_before
 
     def rank_log(self, rank: int) -> Path | None:
         """stderr of a rank."""

@@ -69,6 +69,7 @@ class Supervisor:
         self.stopping: str | None = None
         """Why no further case is to begin, once that is so."""
         self._started_at = time.monotonic()
+        self._recorded: set[str] = set()
         self._launches = 0
         self._launch: Launch | None = None
 
@@ -79,7 +80,17 @@ class Supervisor:
             self._launch.spec.stop_file.touch()
 
     def execute(self) -> None:
-        """Run every runnable case once. Leaves no process behind, also when interrupted by an exception."""
+        """Run every runnable case once. Leaves no process behind and no case without an ending, also when
+        interrupted by an exception."""
+        try:
+            self._execute()
+        except BaseException:
+            for case in self.plan.runnable():
+                if case.id not in self._recorded:
+                    self._record(case, Ending(Status.NOT_RUN, message=self.stopping or "the sweep was stopped at once"))
+            raise
+
+    def _execute(self) -> None:
         cases = self.plan.runnable()
         for ranks in sorted({case.ep for case in cases}):
             pending = sorted((case for case in cases if case.ep == ranks), key=lambda case: (case.workload_id, case.id))
@@ -171,10 +182,11 @@ class Supervisor:
             self._record(case, Ending(Status.FAILED, Reason.CRASHED, message))
 
     def _record(self, case: Case, ending: Ending, launch: str | None = None, seconds: float = 0.0) -> None:
+        self._recorded.add(case.id)
         self.journal.add(
             Entry(
                 case=case.id,
-                attempt=1,
+                attempt=0 if ending.status is Status.NOT_RUN else 1,
                 launch=launch,
                 status=ending.status,
                 reason=ending.reason,

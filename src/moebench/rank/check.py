@@ -19,8 +19,8 @@ Y_LIMITS = {
 
 
 GRADIENT_LIMITS = {Precision.BF16: 0.01, Precision.MXFP8: 0.12}
-"""Relative L2 of a gradient end to end, times sqrt(layers); at one layer also the limit of dx's worst token is
-that of y."""
+"""Relative L2 of a gradient end to end, times sqrt(layers), and wider where it is a sum over few samples (see
+`_sampled`); at one layer also the limit of dx's worst token is that of y."""
 
 
 def relative_l2(got: Tensor, want: Tensor, size: Tensor | None = None) -> float:
@@ -78,18 +78,22 @@ def _reference(step: Step, exchange: Exchange, l: int, h_TD: Tensor) -> Tensor:
 def _check_gradients(step: Step, exchange: Exchange, when: str) -> list[Check]:
     """The gradients that the step has left, end to end, against those of the whole chain in fp32.
 
-    A gradient of scores has only T*K elements, each an inner product: so few may by chance cancel or err together,
-    hence the size as its measure, and a limit wider by the sampling error 1/sqrt(T*K).
+    A gradient of scores has T*K elements, each an inner product that may cancel: hence its own size as its measure.
     """
     inputs, layers = step.inputs, step.case.layers
     want, dx_TD = _reference_backward(step, exchange)
     limit = GRADIENT_LIMITS[step.case.precision] * math.sqrt(layers)
 
     def compare(
-        tensor: str, layer: int | None, got: Tensor | None, reference: Tensor, size: Tensor | None = None
+        tensor: str,
+        layer: int | None,
+        got: Tensor | None,
+        reference: Tensor,
+        size: Tensor | None = None,
+        samples: int | None = None,
     ) -> Check:
         error = math.nan if got is None else relative_l2(got, reference, size)
-        allowed = limit if size is None else limit * (1 + size.numel() ** -0.5)
+        allowed = limit if samples is None else _sampled(limit, samples)
         return Check(when=when, tensor=tensor, layer=layer, metric="relative_l2", error=finite(error), limit=allowed)
 
     checks = [compare("dx", None, inputs.x_TD.grad, dx_TD)]
@@ -99,10 +103,12 @@ def _check_gradients(step: Step, exchange: Exchange, when: str) -> list[Check]:
         checks.append(Check(when=when, tensor="dx", layer=None, metric="worst_token", error=error, limit=worst))
     for l, g in enumerate(want):
         w = inputs.weights[l]
+        rows = int((inputs.ids_PTK[l] // step.case.experts_per_rank == exchange.rank).sum())
+        slots = g.dscores_TK.numel()
         checks += [
-            compare("dscores", l, inputs.scores_TK[l].grad, g.dscores_TK, g.dscores_size_TK),
-            compare("dw13", l, w.w13_eGD.grad, g.dw13_eGD),
-            compare("dw2", l, w.w2_eDF.grad, g.dw2_eDF),
+            compare("dscores", l, inputs.scores_TK[l].grad, g.dscores_TK, g.dscores_size_TK, slots),
+            compare("dw13", l, w.w13_eGD.grad, g.dw13_eGD, samples=rows),
+            compare("dw2", l, w.w2_eDF.grad, g.dw2_eDF, samples=rows),
         ]
         if step.case.shape.S:
             checks += [
@@ -110,6 +116,15 @@ def _check_gradients(step: Step, exchange: Exchange, when: str) -> list[Check]:
                 compare("dshared2", l, w.shared2_DF.grad, g.dshared2_DF),
             ]
     return checks
+
+
+def _sampled(limit: float, samples: int) -> float:
+    """A limit of errors that average over many samples, for few: these may by chance err together.
+
+    Measured for weight gradients in mxfp8, D=64, 60 seeds: the largest error is 1.5 limits at 1 row, 1.2 at 2 rows,
+    1.0 at 4 and 0.74 at 64.
+    """
+    return limit * (1 + 1 / math.sqrt(max(1, samples)))
 
 
 def _reference_backward(step: Step, exchange: Exchange) -> tuple[list[ReferenceGradients], Tensor]:
@@ -120,6 +135,8 @@ def _reference_backward(step: Step, exchange: Exchange) -> tuple[list[ReferenceG
 
     def layer(l: int, h_TD: Tensor) -> Tensor:
         layer_inputs.append(h_TD)
+        if l == step.case.layers - 1:
+            return h_TD  # nothing asks for the last layer's output
         return _reference(step, exchange, l, h_TD)
 
     chained: list[Tensor] = []

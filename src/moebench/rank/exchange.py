@@ -81,5 +81,9 @@ class Exchange:
             out[0].copy_(x)
             return Pending(out, None)
         flat_in, flat_out = x.view(-1).view(torch.uint8), out.view(-1).view(torch.uint8)
-        work = _all_gather(flat_out, flat_in, async_op=True)
+        if dist.get_backend() == "gloo":  # its ring takes twice as long as sending to all at once
+            flat_in = flat_in.repeat(self.world_size)
+            work = dist.all_to_all_single(flat_out, flat_in, async_op=True)
+        else:
+            work = _all_gather(flat_out, flat_in, async_op=True)
         return Pending(out, work, (flat_in, flat_out))
