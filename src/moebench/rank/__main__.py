@@ -57,7 +57,11 @@ def _join(spec: LaunchSpec) -> torch.device:
         collectives = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
     else:
         device, collectives = torch.device("cpu"), "gloo"
-    dist.init_process_group(collectives, timeout=timedelta(seconds=spec.collective_timeout_s))
+    dist.init_process_group(
+        collectives,
+        timeout=timedelta(seconds=spec.collective_timeout_s),
+        device_id=device if collectives == "nccl" else None,
+    )
     return device
 
 
