@@ -13,12 +13,14 @@ import torch.distributed as dist
 
 from moebench.cases.case import Case
 from moebench.cases.plan import load_plan
+from moebench.rank.exchange import Exchange
 from moebench.rank.execution import Execution, StopAsked
 from moebench.rank.lifeline import die_with_parent
 from moebench.rank.progress import Progress
 from moebench.rank.spec import Job, LaunchSpec
 from moebench.rank.timing import settle_garbage
 from moebench.rank.trace import trace_path, write_atomically
+from moebench.rank.warm import warm_process
 from moebench.status import Reason, Status
 
 EXIT_AFTER_FAILURE = 13
@@ -36,6 +38,7 @@ def main() -> None:
     progress.tell("start")
     device = _join(spec)
     cases = {planned.case.id: planned.case for planned in load_plan(spec.run).cases}
+    warm_process(Exchange(rank, world_size), device)
     settle_garbage()
     for job in spec.jobs:
         case = cases[job.case_id]

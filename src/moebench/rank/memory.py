@@ -1,5 +1,6 @@
 """Peak memory of a case: the allocator's on a GPU, resident memory of the process on a CPU."""
 
+import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.empty_cache()
         else:
+            _give_back_freed_memory()
             self._start_bytes = _status_bytes("VmRSS") or 0
 
     def reset(self) -> None:
@@ -52,6 +54,13 @@ class PeakMemory:
         if peak is None:
             return Peak(None, None, None)
         return Peak("rss", max(0, peak - self._start_bytes), None)
+
+
+def _give_back_freed_memory() -> None:
+    """What earlier cases freed must not lie in the heap for this one to use unseen (glibc keeps it)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _status_bytes(key: str) -> int | None:

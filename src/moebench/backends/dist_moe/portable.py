@@ -210,11 +210,15 @@ class DistMoeBackend(ManualBackend):
         case = self.setup.case
         if case.category is not Category.PACKING:
             return None
-        saved = 0
-        for rows_E, kept in zip(self._rows_LE, self._kept_L, strict=True):
-            occupied = occupied_rows(rows_E, case.ep, case.precision)[self.setup.rank]
-            saved += saved_bytes(case.shape, case.precision, occupied) if kept else recomputed_bytes(case.shape)
+        saved = self._saved_bytes() if case.training else 0
         mine = torch.tensor([saved, sum(self._recomputed_L)], device=self.setup.device)
         every_P2 = self.setup.exchange.all_gather("capacity", mine).wait()
         saved_P, recomputed_P = every_P2.t().tolist()
         return capacity_from_run(case, saved_P, sum(recomputed_P)).model_dump(by_alias=True)
+
+    def _saved_bytes(self) -> int:
+        case, saved = self.setup.case, 0
+        for rows_E, kept in zip(self._rows_LE, self._kept_L, strict=True):
+            occupied = occupied_rows(rows_E, case.ep, case.precision)[self.setup.rank]
+            saved += saved_bytes(case.shape, case.precision, occupied) if kept else recomputed_bytes(case.shape)
+        return saved
