@@ -91,6 +91,10 @@ def _inverse(order_S: Tensor) -> Tensor:
     return inverse_S
 
 
+REVERSE = {"dispatch": "backward combine", "combine": "backward dispatch"}
+"""Backward sends rows to their experts against the combine, and brings them home against the dispatch."""
+
+
 class _Flight:
     """An all-to-all that autograd started; its output may be used after `land`."""
 
@@ -109,8 +113,7 @@ class _Flight:
         self._pending = None
 
     def reverse(self, gradient: Tensor) -> Tensor:
-        kind = f"backward {self._kind}"
-        return self._exchange.all_to_all(kind, gradient, self._receive_rows, self._send_rows).wait()
+        return self._exchange.all_to_all(REVERSE[self._kind], gradient, self._receive_rows, self._send_rows).wait()
 
 
 class _AllToAll(torch.autograd.Function):
