@@ -31,8 +31,8 @@ class Piece:
     splits: Splits
     slots_S: Tensor
     """Slots that this rank sends, in order."""
-    place_N: Tensor
-    """Row of the buffer for each received row."""
+    place_N: Tensor | None
+    """Row of the buffer for each received row; None where rows arrive as the buffer wants them."""
     ends_e: Tensor
     """End row of each local expert in the buffer, int32."""
 
@@ -44,14 +44,21 @@ def send(exchange: Exchange, kind: str, piece: Piece, rows_S: Tensor) -> Pending
 
 def send_back(exchange: Exchange, kind: str, piece: Piece, buffer_B: Tensor) -> Pending:
     """Rows of the buffer on their way back to the slots they came from."""
-    rows_N = buffer_B[piece.place_N]
-    return exchange.all_to_all(kind, rows_N, piece.splits.receive_rows, piece.splits.send_rows)
+    return exchange.all_to_all(kind, take_out(piece, buffer_B), piece.splits.receive_rows, piece.splits.send_rows)
 
 
 def lay_out(piece: Piece, rows_N: Tensor) -> Tensor:
     """Received rows at their places in a buffer, whose padding rows are zero, [B, ...]."""
-    buffer_B = torch.zeros((piece.splits.buffer_rows, *rows_N.shape[1:]), dtype=rows_N.dtype, device=rows_N.device)
+    if piece.place_N is None:
+        return rows_N
+    make = torch.empty if piece.splits.buffer_rows == len(rows_N) else torch.zeros
+    buffer_B = make((piece.splits.buffer_rows, *rows_N.shape[1:]), dtype=rows_N.dtype, device=rows_N.device)
     return buffer_B.index_copy_(0, piece.place_N, rows_N)
+
+
+def take_out(piece: Piece, buffer_B: Tensor) -> Tensor:
+    """Rows of a buffer in the order in which they arrived, [N, ...]."""
+    return buffer_B if piece.place_N is None else buffer_B[piece.place_N]
 
 
 def add_weight_gradient(total: Tensor | None, part: Tensor) -> Tensor:

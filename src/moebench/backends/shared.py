@@ -27,6 +27,5 @@ def shared_forward(x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> SharedForward
 
 
 def shared_backward(dy_TD: Tensor, x_TD: Tensor, h13_TG: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> SharedBackward:
-    dw2_DF = gemm.outer(dy_TD, swiglu(h13_TG))
-    dh13_TG = swiglu_backward(gemm.matmul(dy_TD, w2_DF), h13_TG)
-    return SharedBackward(gemm.matmul(dh13_TG, w13_GD), gemm.outer(dh13_TG, x_TD), dw2_DF)
+    dh13_TG, h_TF = swiglu_backward(gemm.matmul(dy_TD, w2_DF), h13_TG)
+    return SharedBackward(gemm.matmul(dh13_TG, w13_GD), gemm.outer(dh13_TG, x_TD), gemm.outer(dy_TD, h_TF))

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from moebench.backends.autograd import apply
-from moebench.backends.combine import combine
+from moebench.backends.combine import combine, combine_backward, places, sum_of_rows
 from moebench.backends.experts import Bf16Experts, Experts
 from moebench.backends.gemm import ends_of
 from moebench.backends.mxfp8_experts import ROW_BLOCK, Mxfp8Experts
-from moebench.backends.piece import Piece, Splits, lay_out
+from moebench.backends.piece import Piece, Splits, lay_out, take_out
 from moebench.backends.protocol import Backend, Setup
-from moebench.backends.rows import count, enumerate_groups, exclusive_scan, round_up, sort_slots
+from moebench.backends.rows import count, pack_by_expert, round_up, sort_slots
 from moebench.backends.shared import shared_backward, shared_forward
 from moebench.backends.swiglu import swiglu, swiglu_backward
 from moebench.cases.case import PIPELINES, Precision
@@ -43,12 +43,13 @@ class TorchBackend(Backend):
         weights = self.setup.weights[l]
         K, P, e = ids_TK.shape[1], case.ep, case.experts_per_rank
 
-        sent = sort_slots(ids_TK.reshape(-1), case.shape.E)
+        slots_S = sort_slots(ids_TK.reshape(-1))
         sent_Pe = count(ids_TK.reshape(-1), case.shape.E).view(P, e)
-        piece = self._exchange_counts(sent.slots_S, sent_Pe)
+        piece = self._exchange_counts(slots_S, sent_Pe)
+        place_TK = places(piece.slots_S, K)
 
         stages.mark("dispatch start")
-        rows_SD = x_TD[piece.slots_S // K]
+        rows_SD = apply(_Permute, x_TD, piece.slots_S, place_TK)
         flight = _Flight(exchange, "dispatch", piece.splits.send_rows, piece.splits.receive_rows)
         arriving_ND = apply(_AllToAll, rows_SD, flight)
         shared_TD = None
@@ -63,7 +64,7 @@ class TorchBackend(Backend):
         returned_SD = apply(_AllToAll, out_ND, back)
         back.land()
         stages.mark("combine done")
-        return combine(returned_SD[_inverse(piece.slots_S)], scores_TK, shared_TD)
+        return apply(_Combine, returned_SD, place_TK, scores_TK, shared_TD)
 
     def _exchange_counts(self, slots_S: Tensor, sent_Pe: Tensor) -> Piece:
         """Rows to expect from each rank for each expert; received rows come source after source."""
@@ -79,16 +80,8 @@ class TorchBackend(Backend):
             padded_e = round_up(received_Pe.sum(0), self._pad_rows)
             most = rows + e * (self._pad_rows - 1)
             splits = Splits([rows], [rows], -(-most // self._pad_rows) * self._pad_rows)
-        start_Pe = exclusive_scan(padded_e) + torch.cumsum(received_Pe, 0) - received_Pe
-        groups = enumerate_groups(received_Pe.reshape(-1), sum(splits.receive_rows))
-        place_N = start_Pe.reshape(-1)[groups.group_N] + groups.j_N
+        place_N = pack_by_expert(received_Pe, self._pad_rows, sum(splits.receive_rows))
         return Piece(splits, slots_S, place_N, ends_of(padded_e))
-
-
-def _inverse(order_S: Tensor) -> Tensor:
-    inverse_S = torch.empty_like(order_S)
-    inverse_S[order_S] = torch.arange(len(order_S), device=order_S.device)
-    return inverse_S
 
 
 REVERSE = {"dispatch": "backward combine", "combine": "backward dispatch"}
@@ -127,6 +120,34 @@ class _AllToAll(torch.autograd.Function):
         return ctx.flight.reverse(gradient[0]), None
 
 
+class _Permute(torch.autograd.Function):
+    """The row of each slot's token; backward sums the K gradients of a token."""
+
+    @staticmethod
+    def forward(ctx: Any, x_TD: Tensor, slots_S: Tensor, place_TK: Tensor) -> Tensor:
+        ctx.place_TK = place_TK
+        return x_TD[slots_S // place_TK.shape[1]]
+
+    @staticmethod
+    def backward(ctx: Any, *drows: Tensor) -> tuple[Tensor | None, ...]:
+        return sum_of_rows(drows[0].contiguous(), ctx.place_TK, None), None, None
+
+
+class _Combine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows_SD: Tensor, place_TK: Tensor, scores_TK: Tensor, shared_TD: Tensor | None) -> Tensor:
+        ctx.save_for_backward(rows_SD, place_TK, scores_TK)
+        ctx.has_shared = shared_TD is not None
+        return combine(rows_SD, place_TK, scores_TK, shared_TD)
+
+    @staticmethod
+    def backward(ctx: Any, *dy: Tensor) -> tuple[Tensor | None, ...]:
+        dy_TD = dy[0].contiguous()
+        rows_SD, place_TK, scores_TK = ctx.saved_tensors
+        drows_SD, dscores_TK = combine_backward(rows_SD, place_TK, scores_TK, dy_TD)
+        return drows_SD, None, dscores_TK, dy_TD if ctx.has_shared else None
+
+
 class _Shared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
@@ -150,14 +171,14 @@ class _ExpertRows(torch.autograd.Function):
         out_BD = experts.down(swiglu(h13_BG), piece.ends_e)
         ctx.save_for_backward(x_BD, h13_BG)
         ctx.piece, ctx.experts = piece, experts
-        return out_BD[piece.place_N]
+        return take_out(piece, out_BD)
 
     @staticmethod
     def backward(ctx: Any, *dout: Tensor) -> tuple[Tensor | None, ...]:
         x_BD, h13_BG = ctx.saved_tensors
         piece, experts = ctx.piece, ctx.experts
-        dout_BD = lay_out(piece, dout[0])
-        dw2_eDF = experts.down_wgrad(dout_BD, swiglu(h13_BG), piece.ends_e)
-        dh13_BG = swiglu_backward(experts.down_dgrad(dout_BD, piece.ends_e), h13_BG)
+        dout_BD = lay_out(piece, dout[0].contiguous())
+        dh13_BG, h_BF = swiglu_backward(experts.down_dgrad(dout_BD, piece.ends_e), h13_BG)
+        dw2_eDF = experts.down_wgrad(dout_BD, h_BF, piece.ends_e)
         dw13_eGD = experts.up_wgrad(dh13_BG, x_BD, piece.ends_e)
-        return experts.up_dgrad(dh13_BG, piece.ends_e)[piece.place_N], dw13_eGD, dw2_eDF, None, None
+        return take_out(piece, experts.up_dgrad(dh13_BG, piece.ends_e)), dw13_eGD, dw2_eDF, None, None

@@ -15,7 +15,7 @@ class Shape(BaseModel):
 
     T: int = Field(ge=1, le=2**24, description="tokens per rank")
     D: int = Field(ge=8, le=2**20, description="hidden width")
-    E: int = Field(ge=1, le=2**16, description="routed experts, over all ranks")
+    E: int = Field(ge=1, le=2**15, description="routed experts, over all ranks")
     K: int = Field(ge=1, le=2**16, description="experts per token")
     F: int = Field(ge=8, le=2**20, description="FFN width of an expert")
     S: int = Field(default=1, ge=0, le=2**10, description="shared experts, BF16")

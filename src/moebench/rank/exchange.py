@@ -49,16 +49,16 @@ class Exchange:
     def all_to_all(self, kind: str, x: Tensor, send_rows: list[int], receive_rows: list[int]) -> Pending:
         """Start sending rows of x [sum(send_rows), ...], in rank order; the result is [sum(receive_rows), ...].
 
-        Splits are rows for each rank, [P], on the host. `kind` names the traffic in the ledger.
+        Splits are rows for each rank, [P], on the host. `kind` names the traffic in the ledger. At one rank nothing
+        moves, and the result is x itself.
         """
         x = x.contiguous()
+        if self.world_size == 1:
+            return Pending(x, None)
         out = torch.empty((sum(receive_rows), *x.shape[1:]), dtype=x.dtype, device=x.device)
         row_bytes = x.shape[1:].numel() * x.element_size()
         self.ledger.tx_bytes[kind] += (sum(send_rows) - send_rows[self.rank]) * row_bytes
         self.ledger.rx_bytes[kind] += (sum(receive_rows) - receive_rows[self.rank]) * row_bytes
-        if self.world_size == 1:
-            out.copy_(x)
-            return Pending(out, None)
         flat_in = x.view(-1).view(torch.uint8)
         flat_out = out.view(-1).view(torch.uint8)
         work = dist.all_to_all_single(
@@ -73,13 +73,12 @@ class Exchange:
     def all_gather(self, kind: str, x: Tensor) -> Pending:
         """Start gathering x of every rank; the result is [P, *x.shape]."""
         x = x.contiguous()
+        if self.world_size == 1:
+            return Pending(x.unsqueeze(0), None)
         out = torch.empty((self.world_size, *x.shape), dtype=x.dtype, device=x.device)
         size = x.numel() * x.element_size()
         self.ledger.tx_bytes[kind] += size * (self.world_size - 1)
         self.ledger.rx_bytes[kind] += size * (self.world_size - 1)
-        if self.world_size == 1:
-            out[0].copy_(x)
-            return Pending(out, None)
         flat_in, flat_out = x.view(-1).view(torch.uint8), out.view(-1).view(torch.uint8)
         if dist.get_backend() == "gloo":  # its ring takes twice as long as sending to all at once
             flat_in = flat_in.repeat(self.world_size)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from moebench.backends.gemm import ends_of
 from moebench.backends.piece import Piece, Splits
-from moebench.backends.rows import count, enumerate_groups, exclusive_scan, round_up, sort_slots
+from moebench.backends.rows import count, pack_by_expert, round_up, sort_slots
 
 
 def token_chunks(T: int, chunks: int) -> list[slice]:
@@ -42,14 +42,10 @@ def chunk_piece(ids_PS: Tensor, first_slot: int, rank: int, E: int, pad_rows: in
     """A chunk as the device makes it from the ids of all ranks; `first_slot` is the chunk's first slot of T*K."""
     P = ids_PS.shape[0]
     e = E // P
-    sent = sort_slots(ids_PS[rank], E)
     mine_Pe = counts_by_source(ids_PS, E)[:, rank * e : (rank + 1) * e]
-    padded_e = round_up(mine_Pe.sum(0), pad_rows)
-    start_Pe = exclusive_scan(padded_e) + torch.cumsum(mine_Pe, 0) - mine_Pe
-    received = enumerate_groups(mine_Pe.reshape(-1), sum(splits.receive_rows))
     return Piece(
         splits=splits,
-        slots_S=sent.slots_S + first_slot,
-        place_N=start_Pe.reshape(-1)[received.group_N] + received.j_N,
-        ends_e=ends_of(padded_e),
+        slots_S=sort_slots(ids_PS[rank]) + first_slot,
+        place_N=pack_by_expert(mine_Pe, pad_rows, sum(splits.receive_rows)),
+        ends_e=ends_of(round_up(mine_Pe.sum(0), pad_rows)),
     )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moebench.backends.combine import combine, scaled_rows, scores_gradient, sum_of_rows
+from moebench.backends.combine import combine, combine_backward, places, sum_of_rows
 from moebench.backends.dist_moe.capacity import (
     capacity_from_run,
     occupied_rows,
@@ -42,6 +42,7 @@ class Routed:
     x_BD: list[Tensor]
     h13_BG: list[Tensor]
     out_SD: Tensor
+    """In the order in which slots were sent, chunk after chunk."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Context:
     """What forward keeps. `routed` is None where the slot had no room: backward recomputes it from x."""
 
     pieces: list[Piece]
+    place_TK: Tensor
     shared: SharedForward | None
     routed: Routed | None
 
@@ -122,9 +124,10 @@ class DistMoeBackend(ManualBackend):
             stages.mark("shared expert")
             shared = shared_forward(x_TD, weights.shared13_GD, weights.shared2_DF)
         routed = self._routed(l, pieces, arriving, rows_T, "dispatch", "combine")
-        y_TD = combine(routed.out_SD, scores_TK, shared.y_TD if shared else None)
+        place_TK = places(torch.cat([piece.slots_S for piece in pieces]), ids_TK.shape[1])
+        y_TD = combine(routed.out_SD, place_TK, scores_TK, shared.y_TD if shared else None)
         self._kept_L[l], self._recomputed_L[l] = not self._recompute_L[l], False
-        return y_TD, Context(pieces, shared, routed if self._kept_L[l] else None)
+        return y_TD, Context(pieces, place_TK, shared, routed if self._kept_L[l] else None)
 
     def _dispatch(self, pieces: list[Piece], c: int, rows_T: Tensor, kind: str) -> Pending:
         self.setup.stages.mark(f"{kind} {c} start")
@@ -149,55 +152,53 @@ class DistMoeBackend(ManualBackend):
             returning.append(send_back(self.setup.exchange, back_kind, piece, out_BD))
             xs_BD.append(x_BD)
             h13s_BG.append(h13_BG)
-        return Routed(xs_BD, h13s_BG, self._collect(pieces, returning, back_kind))
+        return Routed(xs_BD, h13s_BG, self._collect(returning, back_kind))
 
-    def _collect(self, pieces: list[Piece], returning: list[Pending], kind: str) -> Tensor:
-        """Rows of all chunks at their slots, [S, D]."""
+    def _collect(self, returning: list[Pending], kind: str) -> Tensor:
+        """Rows of all chunks, chunk after chunk, [S, D]."""
         rows = [pending.wait() for pending in returning]
         self.setup.stages.mark(f"{kind} done")
-        out_SD = torch.empty((sum(map(len, rows)), rows[0].shape[1]), dtype=rows[0].dtype, device=rows[0].device)
-        for piece, rows_ND in zip(pieces, rows, strict=True):
-            out_SD[piece.slots_S] = rows_ND
-        return out_SD
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def backward(self, l: int, context: Context, x_TD: Tensor, scores_TK: Tensor, dy_TD: Tensor) -> Gradients:
         exchange, stages, experts = self.setup.exchange, self.setup.stages, self._experts[l]
-        weights, pieces, K = self.setup.weights[l], context.pieces, scores_TK.shape[1]
+        weights, pieces = self.setup.weights[l], context.pieces
         routed = context.routed
         if routed is None:
             stages.mark("recompute")
             self._recomputed_L[l] = True
             arriving = self._dispatch(pieces, 0, x_TD, "replay")
             routed = self._routed(l, pieces, arriving, x_TD, "replay", "replay")
-        scaled_SD = scaled_rows(dy_TD, scores_TK)
+        dout_SD, dscores_TK = combine_backward(routed.out_SD, context.place_TK, scores_TK, dy_TD)
+        douts_SD = dout_SD.split([len(piece.slots_S) for piece in pieces])
 
         def dispatch(c: int) -> Pending:
             stages.mark(f"backward dispatch {c} start")
-            return send(exchange, "backward dispatch", pieces[c], scaled_SD[pieces[c].slots_S])
+            return send(exchange, "backward dispatch", pieces[c], douts_SD[c])
 
         arriving = dispatch(0)
         dshared = None
         if context.shared is not None:
             stages.mark("shared expert backward")
             dshared = shared_backward(dy_TD, x_TD, context.shared.h13_TG, weights.shared13_GD, weights.shared2_DF)
-        dscores_TK = scores_gradient(routed.out_SD, dy_TD, K)
         dw13_eGD = dw2_eDF = None
         returning = []
         for c, (piece, x_BD, h13_BG) in enumerate(zip(pieces, routed.x_BD, routed.h13_BG, strict=True)):
             dout_BD = lay_out(piece, arriving.wait())
             if c + 1 < len(pieces):
                 arriving = dispatch(c + 1)
-            dw2_eDF = add_weight_gradient(dw2_eDF, experts.down_wgrad(dout_BD, swiglu(h13_BG), piece.ends_e))
-            dh13_BG = swiglu_backward(experts.down_dgrad(dout_BD, piece.ends_e), h13_BG)
+            dh13_BG, h_BF = swiglu_backward(experts.down_dgrad(dout_BD, piece.ends_e), h13_BG)
+            dw2_eDF = add_weight_gradient(dw2_eDF, experts.down_wgrad(dout_BD, h_BF, piece.ends_e))
             dw13_eGD = add_weight_gradient(dw13_eGD, experts.up_wgrad(dh13_BG, x_BD, piece.ends_e))
             dx_BD = experts.up_dgrad(dh13_BG, piece.ends_e)
             stages.mark(f"backward combine {c} start")
             returning.append(send_back(exchange, "backward combine", piece, dx_BD))
-        dx_SD = self._collect(pieces, returning, "backward combine")
+        dx_SD = self._collect(returning, "backward combine")
+        assert dscores_TK is not None
         assert dw13_eGD is not None
         assert dw2_eDF is not None
         return Gradients(
-            sum_of_rows(dx_SD, K, dshared.dx_TD if dshared else None),
+            sum_of_rows(dx_SD, context.place_TK, dshared.dx_TD if dshared else None),
             dscores_TK,
             dw13_eGD,
             dw2_eDF,

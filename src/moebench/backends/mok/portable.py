@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moebench.backends.combine import combine, scaled_rows, sum_of_rows
+from moebench.backends.combine import combine, combine_backward, places, sum_of_rows
 from moebench.backends.experts import Bf16Experts, Experts
 from moebench.backends.manual import Gradients, ManualBackend
 from moebench.backends.mok.capacity import capacity_from_rows, macrobatches, retained_rows, schedule_rows
@@ -33,6 +33,7 @@ class Context:
     """What forward keeps for backward: schedule, shared activations, and the first macrobatch's rows."""
 
     pieces: list[Piece]
+    place_TK: Tensor
     shared: SharedForward | None
     x_BD: Tensor
     h13_BG: Tensor
@@ -130,7 +131,7 @@ class MokBackend(ManualBackend):
         if self.setup.case.shape.S:
             stages.mark("shared expert")
             shared = shared_forward(x_TD, weights.shared13_GD, weights.shared2_DF)
-        combined_SD = torch.empty((ids_TK.numel(), x_TD.shape[1]), dtype=x_TD.dtype, device=x_TD.device)
+        returned: list[Tensor] = []
         for m in range(last, -1, -1):
             x_BD = lay_out(pieces[m], arriving.wait())
             stages.mark(f"dispatch {m} done")
@@ -139,26 +140,28 @@ class MokBackend(ManualBackend):
             returning = send_back(exchange, "combine", pieces[m], out_BD)
             if m > 0:
                 arriving = dispatch(m - 1)
-            combined_SD[pieces[m].slots_S] = returning.wait()
+            returned.insert(0, returning.wait())
             stages.mark(f"combine {m} done")
-        y_TD = combine(combined_SD, scores_TK, shared.y_TD if shared else None)
+        place_TK = places(torch.cat([piece.slots_S for piece in pieces]), K)
+        y_TD = combine(_joined(returned), place_TK, scores_TK, shared.y_TD if shared else None)
         self._scheduled_L[l] = sum(piece.splits.buffer_rows for piece in pieces)
         self._replayed_L[l] = 0
-        return y_TD, Context(pieces, shared, x_BD, h13_BG)
+        return y_TD, Context(pieces, place_TK, shared, x_BD, h13_BG)
 
     def backward(self, l: int, context: Context, x_TD: Tensor, scores_TK: Tensor, dy_TD: Tensor) -> Gradients:
         """Macrobatch 0 from what forward kept; each later one replays dispatch, gate, up and SwiGLU first."""
         exchange, stages, experts = self.setup.exchange, self.setup.stages, self._experts[l]
         weights, pieces = self.setup.weights[l], context.pieces
         T, K = scores_TK.shape
-        scaled_SD, scores_S = scaled_rows(dy_TD, scores_TK), scores_TK.reshape(-1)
+        dout_SD, _ = combine_backward(None, context.place_TK, scores_TK, dy_TD)
+        douts_SD, scores_S = dout_SD.split([len(piece.slots_S) for piece in pieces]), scores_TK.reshape(-1)
 
         def pull(m: int) -> list[Pending]:
             stages.mark(f"backward dispatch {m} start")
             slots_S = pieces[m].slots_S
             pulled = [
                 send(exchange, "router weights", pieces[m], scores_S[slots_S]),
-                send(exchange, "backward dispatch", pieces[m], scaled_SD[slots_S]),
+                send(exchange, "backward dispatch", pieces[m], douts_SD[m]),
             ]
             if m > 0:
                 pulled.append(send(exchange, "replay", pieces[m], x_TD[slots_S // K]))
@@ -169,7 +172,7 @@ class MokBackend(ManualBackend):
         if context.shared is not None:
             stages.mark("shared expert backward")
             dshared = shared_backward(dy_TD, x_TD, context.shared.h13_TG, weights.shared13_GD, weights.shared2_DF)
-        dx_SD = torch.empty_like(scaled_SD)
+        dxs_SD: list[Tensor] = []
         dscores_S = torch.empty_like(scores_S)
         dw13_eGD = dw2_eDF = None
         for m, piece in enumerate(pieces):
@@ -181,15 +184,14 @@ class MokBackend(ManualBackend):
                 self._replayed_L[l] += piece.splits.buffer_rows
                 x_BD = replayed[0]
                 (h13_BG,) = self._minibatches(piece, lambda rows, ends_e: (experts.up(x_BD[rows], ends_e),))  # noqa: B023
-            h_BF = swiglu(h13_BG)
 
             def work(rows: slice, ends_e: Tensor) -> tuple[Tensor, ...]:
                 dh_BF = experts.down_dgrad(dout_BD[rows], ends_e)  # noqa: B023
-                dscore_B = (dh_BF.float() * h_BF[rows].float()).sum(-1) / score_B[rows]  # noqa: B023
-                dh13_BG = swiglu_backward(dh_BF, h13_BG[rows])  # noqa: B023
-                return dscore_B, dh13_BG, experts.up_dgrad(dh13_BG, ends_e)
+                dh13_BG, h_BF = swiglu_backward(dh_BF, h13_BG[rows])  # noqa: B023
+                dscore_B = torch.einsum("bf,bf->b", dh_BF.float(), h_BF.float()) / score_B[rows]  # noqa: B023
+                return dscore_B, h_BF, dh13_BG, experts.up_dgrad(dh13_BG, ends_e)
 
-            dscore_B, dh13_BG, dx_BD = self._minibatches(piece, work)
+            dscore_B, h_BF, dh13_BG, dx_BD = self._minibatches(piece, work)
             dw2_eDF = add_weight_gradient(dw2_eDF, experts.down_wgrad(dout_BD, h_BF, piece.ends_e))
             dw13_eGD = add_weight_gradient(dw13_eGD, experts.up_wgrad(dh13_BG, x_BD, piece.ends_e))
             stages.mark(f"backward combine {m} start")
@@ -198,14 +200,18 @@ class MokBackend(ManualBackend):
             if m + 1 < len(pieces):
                 pulled = pull(m + 1)
             dscores_S[piece.slots_S] = returning_score.wait()
-            dx_SD[piece.slots_S] = returning_dx.wait()
+            dxs_SD.append(returning_dx.wait())
         assert dw13_eGD is not None
         assert dw2_eDF is not None
         return Gradients(
-            sum_of_rows(dx_SD, K, dshared.dx_TD if dshared else None),
+            sum_of_rows(_joined(dxs_SD), context.place_TK, dshared.dx_TD if dshared else None),
             dscores_S.view(T, K),
             dw13_eGD,
             dw2_eDF,
             dshared.dw13_GD if dshared else None,
             dshared.dw2_DF if dshared else None,
         )
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -42,13 +42,13 @@ def place_routes(ids_PS: Tensor, rank: int, E: int, pad_rows: int, received: int
         this_turn = ((theirs_PX > j) & (of_source_P1 < source)).sum(0)
         return base_E[expert] + earlier_turns + this_turn
 
-    sent = sort_slots(ids_PS[rank], E)
+    sent = enumerate_groups(counts_PE[rank], ids_PS.shape[1])
     groups = enumerate_groups(counts_PE[:, rank * e : (rank + 1) * e].reshape(-1), received)
     source_N, expert_N = groups.group_N // e, rank * e + groups.group_N % e
     return Routes(
-        slots_S=sent.slots_S,
-        destination_S=sent.expert_S // e,
-        row_S=row(torch.full_like(sent.expert_S, rank), sent.expert_S, sent.j_S),
+        slots_S=sort_slots(ids_PS[rank]),
+        destination_S=sent.group_N // e,
+        row_S=row(torch.full_like(sent.group_N, rank), sent.group_N, sent.j_N),
         source_N=source_N,
         row_N=row(source_N, expert_N, groups.j_N),
         ends_e=ends_of(padded_Pe[rank]),
