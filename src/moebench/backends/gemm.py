@@ -9,6 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FEW_ROWS = 48
+"""Mean rows of an expert up to which a product is all reading of weights, for which a kernel of our own reads them
+at 4.4 TB/s on an H200, where the grouped GEMM reaches 3.4."""
+
 
 def linear(x_RI: Tensor, w_OI: Tensor) -> Tensor:
     """x @ w^T, [R, O]."""
@@ -33,6 +37,10 @@ def outer(g_RO: Tensor, x_RI: Tensor) -> Tensor:
 
 def grouped_linear(x_RI: Tensor, w_eOI: Tensor, ends_e: Tensor) -> Tensor:
     """Rows of expert e times w[e]^T, [R, O]."""
+    if x_RI.is_cuda and x_RI.shape[0] <= FEW_ROWS * w_eOI.shape[0]:
+        from moebench.backends import triton_kernels
+
+        return triton_kernels.stream_linear(x_RI, w_eOI, ends_e)
     return grouped_matmul(x_RI, w_eOI.transpose(1, 2), ends_e)
 
 

@@ -117,3 +117,37 @@ def combine_backward(
         K=K, PRODUCT=rows_SD is not None, BLOCK=BLOCK,
     )  # fmt: skip
     return drows_SD, dscores_TK
+
+
+@triton.jit
+def _stream_linear(
+    x_ptr, w_ptr, ends_ptr, out_ptr, O, I,
+    BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_I: tl.constexpr,
+):  # fmt: skip
+    expert = tl.program_id(1).to(tl.int64)
+    end = tl.load(ends_ptr + expert)
+    start = tl.load(ends_ptr + expert - 1, mask=expert > 0, other=0)
+    output = tl.program_id(0) * BLOCK_O + tl.arange(0, BLOCK_O)
+    inner = tl.arange(0, BLOCK_I)
+    w_tile = w_ptr + expert * O * I + output[None, :].to(tl.int64) * I + inner[:, None]
+    for first in range(start, end, BLOCK_R):
+        row = first + tl.arange(0, BLOCK_R)
+        x_tile = x_ptr + row[:, None].to(tl.int64) * I + inner[None, :]
+        total = tl.zeros((BLOCK_R, BLOCK_O), dtype=tl.float32)
+        for i in range(0, I, BLOCK_I):
+            inside = inner + i < I
+            x = tl.load(x_tile + i, mask=(row[:, None] < end) & inside[None, :], other=0.0)
+            w = tl.load(w_tile + i, mask=(output[None, :] < O) & inside[:, None], other=0.0)
+            total = tl.dot(x, w, total)
+        into = out_ptr + row[:, None].to(tl.int64) * O + output[None, :]
+        tl.store(into, total.to(out_ptr.dtype.element_ty), mask=(row[:, None] < end) & (output[None, :] < O))
+
+
+def stream_linear(x_RI: Tensor, w_eOI: Tensor, ends_e: Tensor) -> Tensor:
+    """Rows of expert e times w[e]^T where experts have few rows each, so that reading the weights is the work."""
+    e, O, I = w_eOI.shape
+    out_RO = x_RI.new_empty(x_RI.shape[0], O)
+    _stream_linear[(triton.cdiv(O, 128), e)](
+        x_RI, w_eOI, ends_e, out_RO, O, I, BLOCK_R=32, BLOCK_O=128, BLOCK_I=128, num_stages=4, num_warps=4
+    )
+    return out_RO

@@ -59,6 +59,7 @@ class Measure(_Frozen):
         allow_inf_nan=False,
         description="largest (max - min) / median over window times; absent: no gate",
     )
+    l2_flush: bool = Field(default=False, description="on GPUs: overwrite the L2 cache before each iteration, untimed")
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of routing, inputs and weights")
 
 

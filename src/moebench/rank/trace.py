@@ -25,7 +25,7 @@ class Window(_Model):
     begun_ns: int | None = Field(
         default=None, description="monotonic clock of the host when the first iteration was begun; compare on one host"
     )
-    seconds: float = Field(description="from the first start to the last end of the window")
+    seconds: float = Field(description="inside the iterations of the window, altogether")
     tx_bytes: int = Field(description="bytes sent to other ranks in the window")
     rx_bytes: int = Field(description="bytes received from other ranks in the window")
 
