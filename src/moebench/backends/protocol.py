@@ -74,6 +74,11 @@ class Backend(ABC):
     """True if block-scaled products are computed on dequantised operands, as all portable backends do."""
 
     @classmethod
+    def missing(cls) -> str | None:
+        """What this machine lacks to run any case of this backend, exactly, or None."""
+        return None
+
+    @classmethod
     def unsupported(cls, case: Case) -> str | None:
         """Why this backend cannot do the case here, or None. Called on every rank before anything is allocated."""
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from moebench.backends.protocol import Backend
-from moebench.cases.case import Mode, Pipeline, Precision
+from moebench.cases.case import Case, Implementation, Mode, Pipeline, Precision
 from moebench.cases.expand import BACKENDS_GROUP
 from moebench.errors import UsageError
 
@@ -19,10 +19,23 @@ BUILT_IN = {
     "mok": "moebench.backends.mok.portable:MokBackend",
 }
 
+LIBRARIES = {
+    "dist_moe": "moebench.backends.dist_moe.library:DistMoeLibrary",
+    "mok": "moebench.backends.mok.library:MokLibrary",
+}
+"""Adapters to the real libraries. Importing one must not import its library."""
+
 
 def backend_names() -> list[str]:
     """Built-in backends, and those that installed packages register."""
     return sorted({point.name for point in entry_points(group=BACKENDS_GROUP)} | set(BUILT_IN))
+
+
+def backend_of(case: Case) -> type[Backend]:
+    """The class that does a case."""
+    if case.implementation is Implementation.LIBRARY:
+        return _checked(case.backend, _import(LIBRARIES[case.backend]))
+    return load_backend(case.backend_path or case.backend)
 
 
 def load_backend(text: str) -> type[Backend]:
@@ -63,15 +76,6 @@ def _checked(text: str, loaded: Any) -> type[Backend]:
     return loaded
 
 
-LIBRARIES = {
-    "dist_moe": "the real library (PyPI dist-moe) needs a Blackwell GPU; this version of moebench "
-    "has no adapter for it",
-    "mok": "the real library (mixture-of-kittens, built from source) needs a Blackwell GPU; this version of moebench "
-    "has no adapter for it",
-}
-"""What keeps the libraries themselves from being measured."""
-
-
 def describe_backends() -> list[dict[str, Any]]:
     """Every registered backend: its implementations, what each supports, and what is missing on this machine."""
     return [_describe(name) for name in backend_names()]
@@ -82,9 +86,10 @@ def _describe(name: str) -> dict[str, Any]:
         backend = load_backend(name)
     except Exception as error:
         return {"name": name, "implementations": [_implementation("unknown", {}, f"{type(error).__name__}: {error}")]}
-    found = [_implementation(backend.implementation, backend.pipelines, None)]
+    found = [_implementation(backend.implementation, backend.pipelines, backend.missing())]
     if name in LIBRARIES:
-        found.append(_implementation("library", {}, LIBRARIES[name]))
+        library = _checked(name, _import(LIBRARIES[name]))
+        found.append(_implementation(library.implementation, library.pipelines, library.missing()))
     return {"name": name, "implementations": found}
 
 

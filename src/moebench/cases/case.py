@@ -24,6 +24,13 @@ class Precision(StrEnum):
     MXFP8 = "mxfp8"
 
 
+class Implementation(StrEnum):
+    PORTABLE = "portable"
+    """Our own re-creation of a backend's execution strategy in PyTorch."""
+    LIBRARY = "library"
+    """The real library."""
+
+
 class Pipeline(StrEnum):
     EAGER = "eager"
     NATIVE = "native"
@@ -82,6 +89,7 @@ class Case(_Frozen):
 
     backend: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
     backend_path: str | None = Field(default=None, description="package.module:Class; none: a registered name")
+    implementation: Implementation = Implementation.PORTABLE
     mode: Mode
     ep: int = Field(ge=1, description="expert-parallel ranks")
     precision: Precision

@@ -15,6 +15,7 @@ from moebench.cases.case import (
     Capacity,
     Case,
     Category,
+    Implementation,
     Measure,
     Mode,
     Pipeline,
@@ -43,6 +44,7 @@ class Flags:
     F: list[int] = field(default_factory=list)
     shape: dict[str, int] = field(default_factory=dict)
     select: list[str] = field(default_factory=list)
+    implementation: Implementation = Implementation.PORTABLE
 
     def spelt(self) -> str:
         """The flags as on a command line, for messages."""
@@ -63,6 +65,9 @@ class Selection:
 
 BACKENDS_GROUP = "moebench.backends"
 """Entry points under which packages register their backends."""
+
+LIBRARY_BACKENDS = ("dist_moe", "mok")
+"""Backends that are re-creations of a library, which may be measured in their place."""
 
 REPLACEABLE = ("backend", "ep", "precision", "imbalance", "F")
 """Open axes: a flag may bring values that the matrix does not have. The others are closed sets."""
@@ -117,12 +122,22 @@ def select(matrix: Matrix, flags: Flags | None = None) -> Selection:
         blocks = [_replaced(block, changed, flags.shape) for block in matrix.sweep]
         cases = _expand(matrix, blocks, strict=False)
     cases = [case for case in cases if _wanted(case, flags)]
+    if flags.implementation is Implementation.LIBRARY:
+        notes.append("dist_moe and mok are the real libraries")
+        cases = [_with_library(case) for case in cases]
     if not cases:
         raise UsageError(
             f"{matrix.path}: no case is left with {flags.spelt()}. Without these flags, `moebench cases` "
             "lists what the matrix has."
         )
     return Selection(matrix, sorted(cases, key=report_order), notes)
+
+
+def _with_library(case: Case) -> Case:
+    """The case done by the real library, if its backend has one."""
+    if case.backend not in LIBRARY_BACKENDS:
+        return case
+    return case.model_copy(update={"implementation": Implementation.LIBRARY})
 
 
 def _value(case: Case, axis: str) -> Any:

@@ -45,6 +45,10 @@ def _selection(
         list[str] | None,
         _many("--imbalance", help="Rows of rank 0 over an even share. Packing is left out.", metavar="X"),
     ] = None,
+    implementation: Annotated[
+        str,
+        _many("--implementation", help="portable or library: who stands for dist_moe and mok.", metavar="NAME"),
+    ] = "portable",
     select: Annotated[list[str] | None, _many("-k", help="Cases whose id matches.", metavar="GLOB")] = None,
     model: Annotated[
         str | None,
@@ -67,7 +71,7 @@ def _selection(
     ] = None,
 ) -> "Selection":
     """The cases of a matrix under these flags. Raises UsageError naming flag, value and the known values."""
-    from moebench.cases.case import Category, Mode, Pipeline, Precision
+    from moebench.cases.case import Category, Implementation, Mode, Pipeline, Precision
     from moebench.cases.expand import Flags
     from moebench.cases.expand import select as select_cases
     from moebench.cases.matrix import load_matrix
@@ -96,6 +100,7 @@ def _selection(
         F=widths,
         shape=shape,
         select=select or [],
+        implementation=_members("--implementation", [implementation], Implementation)[0],
     )
     return select_cases(loaded, flags)
 

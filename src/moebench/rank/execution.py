@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from moebench.backends.protocol import Backend, Setup, Stages
-from moebench.backends.registry import load_backend
+from moebench.backends.registry import backend_of
 from moebench.cases.case import Case, Precision
 from moebench.cases.routing import realised_imbalance, remote_rows, routing_sha256
 from moebench.rank.agree import Verdict, agree
@@ -113,14 +113,14 @@ class Execution:
     def _prepare(self) -> Backend:
         self._enter("support")
         self.memory = PeakMemory(self.device)
-        verdict, backend_class = self._alone(lambda: load_backend(self.case.backend_path or self.case.backend))
+        verdict, backend_class = self._alone(lambda: backend_of(self.case))
         if backend_class is not None:
             self.trace.implementation = backend_class.implementation
             self.trace.host_known_splits = backend_class.host_known_splits
             self.trace.shared_schedule = backend_class.shared_schedule if self.case.shape.S else "none"
             self.trace.fast_math = backend_class.fast_math
             self.trace.emulated = backend_class.emulated and self.case.precision is not Precision.BF16
-            verdict, why_not = self._alone(lambda: backend_class.unsupported(self.case))
+            verdict, why_not = self._alone(lambda: backend_class.missing() or backend_class.unsupported(self.case))
             if why_not is not None:
                 self.trace.message, verdict = why_not, Verdict.UNSUPPORTED
         self._agree(Verdict.STOP if self.stop() else verdict)
