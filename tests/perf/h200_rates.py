@@ -20,7 +20,7 @@ from moebench.cases.work import useful_flops
 from moebench.rank.exchange import Exchange
 from moebench.rank.inputs import make_inputs, make_routing
 from moebench.rank.step import Step
-from moebench.rank.timing import time_window, warm_up
+from moebench.rank.timing import settle_garbage, time_window, warm_up
 
 N = 8192
 DEVICE = torch.device("cuda", 0)
@@ -68,6 +68,7 @@ def _compare_with_do_bench(blocks: int) -> None:
     """
     step, exchange = make_step("torch", Mode.INFERENCE, 24, 3072, l2_flush=True), Exchange(0, 1)
     warm_up(step, 10)
+    settle_garbage()
     ratios = []
     for _ in range(blocks):
         ms: dict[str, list[float]] = {"A": [], "B": []}

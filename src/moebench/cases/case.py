@@ -22,6 +22,8 @@ class Category(StrEnum):
 class Precision(StrEnum):
     BF16 = "bf16"
     MXFP8 = "mxfp8"
+    NVFP4 = "nvfp4"
+    """Inference by the real dist_moe; nothing else here computes it."""
 
 
 class Implementation(StrEnum):
@@ -41,7 +43,11 @@ class Pipeline(StrEnum):
 
 PIPELINES: dict[str, dict[Precision, tuple[Pipeline, ...]]] = {
     "torch": {Precision.BF16: (Pipeline.EAGER,), Precision.MXFP8: (Pipeline.EAGER,)},
-    "dist_moe": {Precision.BF16: (Pipeline.STANDARD,), Precision.MXFP8: (Pipeline.STAGED, Pipeline.MEGA)},
+    "dist_moe": {
+        Precision.BF16: (Pipeline.STANDARD,),
+        Precision.MXFP8: (Pipeline.STAGED, Pipeline.MEGA),
+        Precision.NVFP4: (Pipeline.STAGED, Pipeline.MEGA),
+    },
     "mok": {Precision.BF16: (Pipeline.NATIVE,), Precision.MXFP8: (Pipeline.NATIVE,)},
 }
 """The pipelines of each backend that a matrix can name without importing it."""
@@ -60,6 +66,9 @@ class Measure(_Frozen):
     windows: int = Field(default=5, ge=1, le=1000, description="timed windows")
     iterations: int = Field(default=30, ge=1, le=100_000, description="iterations in a window")
     warmups: int = Field(default=10, ge=0, le=100_000, description="untimed iterations before the first window")
+    warmup_seconds: float = Field(
+        default=0.0, ge=0, le=600, description="more warm-ups, until they took so long: a cold GPU runs faster"
+    )
     max_window_spread: float | None = Field(
         default=None,
         gt=0,
@@ -67,6 +76,7 @@ class Measure(_Frozen):
         description="largest (max - min) / median over window times; absent: no gate",
     )
     l2_flush: bool = Field(default=False, description="on GPUs: overwrite the L2 cache before each iteration, untimed")
+    cuda_graph: bool = Field(default=False, description="on GPUs: replay iterations as CUDA graphs")
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of routing, inputs and weights")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+import torch.distributed as dist
 
 from moebench.backends.protocol import Backend, Setup, Stages
 from moebench.backends.registry import backend_of
@@ -16,14 +17,17 @@ from moebench.cases.case import Case, Precision
 from moebench.cases.routing import realised_imbalance, remote_rows, routing_sha256
 from moebench.rank.agree import Verdict, agree
 from moebench.rank.check import check, first_failure
+from moebench.rank.counters import traffic_source
 from moebench.rank.environment import environment
 from moebench.rank.exchange import Exchange
+from moebench.rank.graph import GraphStep, capture
 from moebench.rank.inputs import make_inputs, make_routing
+from moebench.rank.instruments import Instruments
 from moebench.rank.memory import PeakMemory
 from moebench.rank.progress import Progress
 from moebench.rank.step import Step
-from moebench.rank.timing import time_window, warm_up
-from moebench.rank.trace import RankTrace, Realised
+from moebench.rank.timing import settle, time_window, warm_up
+from moebench.rank.trace import RankTrace, Realised, estimator
 from moebench.status import Reason, Status
 
 T = TypeVar("T")
@@ -55,9 +59,12 @@ class Execution:
         device: torch.device,
         progress: Progress,
         stop: Callable[[], bool],
+        instruments: Instruments | None = None,
     ) -> None:
         self.case, self.rank, self.device = case, rank, device
         self.progress, self.stop = progress, stop
+        self.instruments = instruments or Instruments()
+        self.graph: GraphStep | None = None
         self.exchange = Exchange(rank, case.ep)
         self.trace = RankTrace(
             case=case,
@@ -67,7 +74,8 @@ class Execution:
             status=Status.FAILED,
             phase="support",
             implementation="portable",
-            environment=environment(device),
+            estimator=estimator(case.measure) if device.type == "cuda" else estimator(),
+            environment=environment(device) | self.instruments.about,
         )
 
     def run(self) -> None:
@@ -79,6 +87,8 @@ class Execution:
         except _Ended:
             pass
         finally:
+            if self.graph is not None:
+                self.graph.release()
             if backend is not None:
                 backend.close()
 
@@ -118,9 +128,13 @@ class Execution:
             self.trace.implementation = backend_class.implementation
             self.trace.host_known_splits = backend_class.host_known_splits
             self.trace.shared_schedule = backend_class.shared_schedule if self.case.shape.S else "none"
-            self.trace.fast_math = backend_class.fast_math
+            self.trace.fast_math = backend_class.fast_math and self.case.precision is Precision.MXFP8
             self.trace.emulated = backend_class.emulated and self.case.precision is not Precision.BF16
-            verdict, why_not = self._alone(lambda: backend_class.missing() or backend_class.unsupported(self.case))
+            verdict, why_not = self._alone(
+                lambda: (
+                    backend_class.missing() or backend_class.unsupported(self.case) or self._why_no_graph(backend_class)
+                )
+            )
             if why_not is not None:
                 self.trace.message, verdict = why_not, Verdict.UNSUPPORTED
         self._agree(Verdict.STOP if self.stop() else verdict)
@@ -135,6 +149,15 @@ class Execution:
             raise
         assert backend is not None
         return backend
+
+    def _why_no_graph(self, backend_class: type[Backend]) -> str | None:
+        if not self.case.measure.cuda_graph:
+            return None
+        if self.device.type != "cuda":
+            return "CUDA graphs were asked for, and this rank runs on the CPU"
+        if self.case.ep > 1 and dist.get_backend() != "nccl":
+            return "collectives over gloo cannot be captured in a CUDA graph"
+        return backend_class.why_no_cuda_graph(self.case)
 
     def _set_up(self, backend_class: type[Backend] | None) -> Backend:
         assert backend_class is not None
@@ -168,13 +191,17 @@ class Execution:
 
         self._enter("timing")
         self.memory.reset()
-        warm_up(step, measure.warmups)
+        settle(step, self.device)
+        if measure.cuda_graph:
+            step = self._capture(step)
+        self.instruments.begin()
         for _ in range(measure.windows):
-            trace.windows.append(time_window(step, measure.iterations, self.device, self.exchange))
+            trace.windows.append(time_window(step, measure.iterations, self.device, self.exchange, self.instruments))
         peak = self.memory.read()
         trace.memory_source = peak.source
         trace.peak_allocated_bytes, trace.peak_reserved_bytes = peak.allocated_bytes, peak.reserved_bytes
-        trace.traffic_source = "transport"
+        trace.environment |= self.instruments.end(trace.windows)
+        trace.traffic_source = traffic_source(trace.windows, case.ep, self.device)
         self.exchange.ledger.clear()
         warm_up(step, 1)
         trace.tx_bytes_by_kind = dict(self.exchange.ledger.tx_bytes)
@@ -183,6 +210,17 @@ class Execution:
         self._enter("recheck")
         self._check(step, "after")
         trace.status, trace.phase = Status.ACCEPTED, "done"
+
+    def _capture(self, step: Step) -> Step:
+        """The step as CUDA graphs, or the end of the case on all ranks: never eager in its place."""
+        self._enter("capture")
+        verdict, self.graph = self._alone(lambda: capture(step, self.exchange, self.device))
+        self._agree(verdict)
+        assert self.graph is not None
+        self.trace.cuda_graph = True
+        self._enter("timing")
+        warm_up(self.graph, self.case.measure.warmups)
+        return self.graph
 
     def _check(self, step: Step, when: str) -> None:
         checks = check(step, self.exchange, when)

@@ -1,6 +1,7 @@
 """Windows of iterations: ranks meet at a barrier before a window and never inside it."""
 
 import gc
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from moebench.rank.clock import make_clock
 from moebench.rank.exchange import Exchange
+from moebench.rank.instruments import Instruments
 from moebench.rank.step import Step
 from moebench.rank.trace import Window
 
@@ -40,12 +42,42 @@ def warm_up(step: Step, iterations: int) -> None:
         step.clear_gradients()
 
 
-def time_window(step: Step, iterations: int, device: torch.device, exchange: Exchange) -> Window:
+def settle(step: Step, device: torch.device) -> None:
+    """Warm up by count, then by time: at its power cap a GPU runs faster for its first tenths of a second.
+
+    Collective: all ranks do as many iterations as the slowest needs for the time.
+    """
+    measure = step.case.measure
+    warm_up(step, measure.warmups)
+    if measure.warmup_seconds == 0:
+        return
+    meet(device)
+    began = time.monotonic()
+    warm_up(step, 1)
+    meet(device)
+    more = math.ceil(measure.warmup_seconds / max(time.monotonic() - began, 1e-4))
+    agreed = torch.tensor([more], device=device)
+    dist.all_reduce(agreed, dist.ReduceOp.MAX)
+    warm_up(step, int(agreed))
+
+
+def time_window(
+    step: Step,
+    iterations: int,
+    device: torch.device,
+    exchange: Exchange,
+    instruments: Instruments | None = None,
+) -> Window:
     """One window. Each iteration has three events: start, after forward, after backward; gradients are cleared
-    between the last event of one iteration and the first of the next."""
+    between the last event of one iteration and the first of the next. NVLink's counters are read when the device is
+    idle: before the ranks meet, and after the last event."""
+    nvlink = instruments.nvlink if instruments is not None else None
     clock = make_clock(device, 3 * iterations)
     flush = _flush_buffer(device) if step.case.measure.l2_flush else None
     sent, received = exchange.ledger.tx_bytes.total(), exchange.ledger.rx_bytes.total()
+    if nvlink is not None:
+        torch.cuda.synchronize(device)
+    crossed = nvlink.read() if nvlink is not None else None
     meet(device)
     with no_garbage_collection():
         begun_ns = time.monotonic_ns()
@@ -60,6 +92,8 @@ def time_window(step: Step, iterations: int, device: torch.device, exchange: Exc
             del y_TD
             step.clear_gradients()
     at_ms = clock.finish()
+    ended_ns = time.monotonic_ns()
+    nvlink_tx, nvlink_rx = _since(crossed, nvlink.read() if nvlink is not None else None)
     starts, middles, ends = at_ms[0::3], at_ms[1::3], at_ms[2::3]
     iteration_ms = [e - s for s, e in zip(starts, ends, strict=True)]
     return Window(
@@ -67,10 +101,21 @@ def time_window(step: Step, iterations: int, device: torch.device, exchange: Exc
         backward_ms=[e - m for m, e in zip(middles, ends, strict=True)] if step.case.training else None,
         iteration_ms=iteration_ms,
         begun_ns=begun_ns,
+        ended_ns=ended_ns,
         seconds=sum(iteration_ms) / 1e3,
         tx_bytes=exchange.ledger.tx_bytes.total() - sent,
         rx_bytes=exchange.ledger.rx_bytes.total() - received,
+        nvlink_tx_bytes=nvlink_tx,
+        nvlink_rx_bytes=nvlink_rx,
     )
+
+
+def _since(before: tuple[int, int] | None, after: tuple[int, int] | None) -> tuple[int | None, int | None]:
+    """Bytes sent and received between two readings; None where one failed or a counter was set back."""
+    if before is None or after is None:
+        return None, None
+    tx, rx = after[0] - before[0], after[1] - before[1]
+    return (tx, rx) if min(tx, rx) >= 0 else (None, None)
 
 
 def _flush_buffer(device: torch.device) -> Tensor | None:

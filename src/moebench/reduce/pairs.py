@@ -60,8 +60,8 @@ def pair_cases(meta: Meta, cases: list[CaseRow]) -> Pairing:
             dist_of.setdefault(_work(row), []).append(row)
     matches, refused = [], {}
     for mok in (row for row in cases if row.backend == MOK):
-        candidates = dist_of.get(_work(mok), [])
-        differences = {row.id: _difference(meta, row, mok) for row in candidates}
+        candidates = [row for row in dist_of.get(_work(mok), []) if _shape(meta, row) == _shape(meta, mok)]
+        differences = {row.id: _difference(row, mok) for row in candidates}
         agreeing = [row for row in candidates if differences[row.id] is None]
         if agreeing:
             matches.append(Match(min(agreeing, key=lambda row: row.iterationMS), mok, agreeing))
@@ -86,10 +86,9 @@ def _work(row: CaseRow) -> Key:
     return (row.mode, row.ep, row.precision, row.category, row.F, row.imbalance, row.profile, row.layers)
 
 
-def _difference(meta: Meta, one: CaseRow, other: CaseRow, *, implementation: bool = True) -> str | None:
+def _difference(one: CaseRow, other: CaseRow, *, implementation: bool = True) -> str | None:
     """Why two cases of one workload may not be compared, or None. A key absent on both sides is equal."""
     pairs = {
-        "shape": (_shape(meta, one), _shape(meta, other)),
         "routing": (_sha256(one), _sha256(other)),
         "estimator": (one.estimator, other.estimator),
         "hardware": (_hardware(one), _hardware(other)),
@@ -129,7 +128,9 @@ def torch_ratios(report: Report) -> dict[str, float]:
     ratios = {}
     for row in report.cases:
         for baseline in baseline_of.get(_work(row), []) if row.backend != BASELINE else []:
-            if _difference(report.meta, row, baseline, implementation=False) is None:
+            if _shape(report.meta, row) == _shape(report.meta, baseline) and not _difference(
+                row, baseline, implementation=False
+            ):
                 ratios[row.id] = baseline.iterationMS / row.iterationMS
     return ratios
 

@@ -44,8 +44,7 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
         forwardMS=times.forward_ms,
         backwardMS=times.backward_ms,
         usefulTFPerGPU=metrics.useful_tf_per_gpu(case, times.iteration_ms),
-        meanTXGBps=metrics.mean_gbps(traces, lambda window: window.tx_bytes),
-        meanRXGBps=metrics.mean_gbps(traces, lambda window: window.rx_bytes),
+        **_rates(case, traces, times.iteration_ms),
         modeledHBMGBps=metrics.modeled_hbm_gbps(case, times.iteration_ms),
         peakAllocatedGiB=metrics.peak_allocated_gib(traces),
         peakReservedBytes=metrics.peak_reserved_bytes(case, traces),
@@ -56,6 +55,8 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
         estimator=first.estimator,
         emulated=first.emulated,
         hostKnownSplits=first.host_known_splits,
+        cudaGraph=first.cuda_graph,
+        l2Flush=case.measure.l2_flush and first.environment.get("device") == "cuda",
         trafficSource=first.traffic_source,
         memorySource=first.memory_source,
         windowMS=times.window_ms,
@@ -71,6 +72,18 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
         **_overrides(case, shape, measure),
         environment=first.environment,
     )
+
+
+def _rates(case: Case, traces: list[RankTrace], iteration_ms: float) -> dict[str, float | None]:
+    """Bytes per second by the traces' traffic source; where it is `logical`, the formula's bytes over the time."""
+    source = traces[0].traffic_source
+    if source == "logical" and case.ep > 1:
+        modeled = logical_tx_bytes(case) / iteration_ms / 1e6
+        return {"meanTXGBps": modeled, "meanRXGBps": modeled}
+    return {
+        "meanTXGBps": metrics.mean_gbps(traces, lambda window: window.sent_bytes(source)),
+        "meanRXGBps": metrics.mean_gbps(traces, lambda window: window.received_bytes(source)),
+    }
 
 
 def _overrides(case: Case, shape: Shape, measure: Measure) -> dict[str, Any]:

@@ -200,7 +200,12 @@ class CaseRow(Open):
     estimator: str | None = Field(default=None, description="what iterationMS means")
     emulated: bool | None = Field(default=None, description="mxfp8 arithmetic on dequantised operands")
     hostKnownSplits: bool | None = Field(default=None, description="split sizes were known to the host")
-    trafficSource: str | None = Field(default=None, description="transport, nvlink, infiniband or logical (modeled)")
+    cudaGraph: bool | None = Field(default=None, description="iterations were replays of CUDA graphs")
+    l2Flush: bool | None = Field(default=None, description="the L2 cache was overwritten before each iteration, untimed")
+    trafficSource: str | None = Field(
+        default=None,
+        description="nvlink (the GPUs' counters), transport (bytes handed to the collectives) or logical (modeled)",
+    )
     memorySource: str | None = Field(default=None, description="allocator or rss")
     windowMS: list[Number] | None = Field(default=None, description="slowest rank, of each window")
     floorMS: list[Number] | None = Field(default=None, description="fastest rank, of each window")
