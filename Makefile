@@ -21,3 +21,13 @@ test: .venv/installed-test  ## install with the test extra, run the whole suite
 .venv/installed-test: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[test]'
 	touch $@ .venv/installed
+
+.PHONY: test-native
+test-native: .venv-native/installed  ## the dist_moe adapter and planner against the real wheel, without a GPU
+	.venv-native/bin/python -m pytest tests/native
+
+.venv-native/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-native && echo '*' > .venv-native/.gitignore
+	.venv-native/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e . pytest
+	.venv-native/bin/python -m pip install --disable-pip-version-check -q --no-deps triton==3.8.0 dist-moe==0.1.0
+	touch $@

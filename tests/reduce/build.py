@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from moebench.cases.case import Capacity, Case, Category, Measure, Mode, Pipeline, Precision
+from moebench.cases.limits import limits
 from moebench.cases.plan import Plan, Planned
 from moebench.cases.routing import realised_imbalance, remote_rows, route, routing_sha256
 from moebench.cases.shape import Shape
@@ -73,12 +74,11 @@ def make_realised(case: Case, rank: int) -> Realised:
     )
 
 
-def make_checks(case: Case, *, error: float | None = 0.002) -> list[Check]:
-    tensors = ["y", "dx"] if case.training else ["y"]
+def make_checks(case: Case, rank: int = 0, *, error: float | None = 0.002) -> list[Check]:
     return [
-        Check(when=when, tensor=tensor, layer=0, metric="relative_l2", error=error, limit=0.008)
+        Check(when=when, tensor=tensor, layer=layer, metric=metric, error=error, limit=limit)
         for when in ("before", "after")
-        for tensor in tensors
+        for (tensor, layer, metric), limit in limits(case, rank).items()
     ]
 
 
@@ -97,7 +97,7 @@ def make_trace(case: Case, rank: int, windows: list[list[float]] | None = None, 
         "tx_bytes_by_kind": {"dispatch": 1000, "combine": 1000},
         "memory_source": "rss",
         "peak_allocated_bytes": 2**30,
-        "checks": make_checks(case),
+        "checks": make_checks(case, rank),
         "environment": {"device": "cpu", "hardware": "Test CPU", "collectives": "gloo", "cuda": None},
     }
     return RankTrace(case=case, case_id=case.id, rank=rank, **{**fields, **changes})

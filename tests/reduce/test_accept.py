@@ -165,3 +165,22 @@ def test_backend_that_finds_itself_unsupported_is_unsupported():
     case = make_case()
     traces = make_traces(case, status=Status.UNSUPPORTED, phase="support", message="needs Blackwell")
     assert judged(case, traces).status is Status.UNSUPPORTED
+
+
+def test_trace_cannot_bring_limits_of_its_own():
+    case = make_case()
+    generous = [check.model_copy(update={"error": 5.0, "limit": 1e9}) for check in make_checks(case)]
+    rejected(case, make_traces(case, checks=generous), Reason.INCORRECT, "with limit 1e+09", "the limit is 0.008")
+
+
+def test_every_gradient_must_have_been_checked():
+    case = make_packing()
+    only_dx = [check for check in make_checks(case) if check.tensor in ("y", "dx")]
+    rejected(case, make_traces(case, checks=only_dx), Reason.INCORRECT, "dscores of layer 0 was not checked before")
+
+
+def test_rows_sent_to_other_ranks_must_be_those_of_the_routing():
+    case = make_case()
+    traces = make_traces(case)
+    traces[1].realised.remote_rows_sent = [0]
+    rejected(case, traces, Reason.WRONG_WORKLOAD, "rank 1: the rows sent to other ranks in each layer was [0]")

@@ -246,5 +246,26 @@ def test_folder_that_is_no_run_is_an_error(tmp_path):
 
 def test_report_that_cannot_be_written_is_an_error_and_leaves_nothing(run: RunFolder, tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="is not there"):
         write_report(reduce_runs([run.path]), tmp_path / "file" / "report.json")
+
+
+def test_device_or_folder_is_never_replaced_by_a_report(run: RunFolder, tmp_path):
+    for target in (Path("/dev/null"), tmp_path):
+        with pytest.raises(UsageError, match="not a regular file"):
+            write_report(reduce_runs([run.path]), target)
+    assert Path("/dev/null").is_char_device()
+
+
+def test_empty_or_misnamed_attempt_folders_do_not_hide_a_measured_case(run: RunFolder):
+    for name in ("9999", "\u0663", "1e3"):
+        (run.path / "traces" / DIST.id / name).mkdir()
+    assert DIST.id in {row.id for row in reduce_runs([run.path]).cases}
+
+
+def test_newer_or_empty_plan_is_refused(run: RunFolder):
+    plan = json.loads((run.path / "plan.json").read_text())
+    for change, said in (({"schema_version": 99}, "newer than"), ({"cases": []}, "`cases` is empty")):
+        (run.path / "plan.json").write_text(json.dumps(plan | change))
+        with pytest.raises(UsageError, match=said):
+            reduce_runs([run.path])

@@ -70,6 +70,7 @@ class Backend(ABC):
     """True if split sizes of all-to-alls come from `Setup.ids_PTK`, so the layer never waits for the device."""
     shared_schedule: ClassVar[str] = "concurrent"
     fast_math: ClassVar[bool] = False
+    """True if mxfp8 kernels approximate the sigmoid of SwiGLU; other precisions have no such choice."""
     emulated: ClassVar[bool] = True
     """True if block-scaled products are computed on dequantised operands, as all portable backends do."""
 
@@ -82,6 +83,14 @@ class Backend(ABC):
     def unsupported(cls, case: Case) -> str | None:
         """Why this backend cannot do the case here, or None. Called on every rank before anything is allocated."""
         return None
+
+    @classmethod
+    def why_no_cuda_graph(cls, case: Case) -> str | None:
+        """Why a layer of this case cannot be captured in a CUDA graph, or None if it can.
+
+        It can if `layer`, and its backward, read nothing on the host and never wait for the device.
+        """
+        return f"the backend {cls.name} does not say that its layer can be captured in a CUDA graph"
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup

@@ -55,6 +55,8 @@ def load_backend(text: str) -> type[Backend]:
 
 def _import(text: str) -> Any:
     module_name, _, class_name = text.partition(":")
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
+        raise UsageError(f"{text!r} is not the name of a class, such as my_package.my_module:MyBackend.")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -63,6 +65,8 @@ def _import(text: str) -> Any:
         raise UsageError(f"{module_name} cannot be imported: {error}. Is it on PYTHONPATH?") from error
     except AttributeError as error:
         raise UsageError(f"{module_name} has no class {class_name!r}.") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{module_name} cannot be imported: {type(error).__name__}: {error}.") from error
 
 
 def _checked(text: str, loaded: Any) -> type[Backend]:
@@ -71,6 +75,10 @@ def _checked(text: str, loaded: Any) -> type[Backend]:
     name = getattr(loaded, "name", None)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise UsageError(f"{text}: its `name` is {name!r}; it becomes part of case ids: letters, digits and _ only.")
+    for precision, pipelines in dict(getattr(loaded, "pipelines", {})).items():
+        if precision not in list(Precision) or not set(pipelines) <= set(Pipeline):
+            known = ", ".join(Pipeline)
+            raise UsageError(f"{text}: its `pipelines` has {precision}: {pipelines}; known pipelines are {known}.")
     if ":" in text and name in backend_names():
         raise UsageError(f"{text}: its `name` {name!r} is that of a registered backend; choose another.")
     return loaded

@@ -20,7 +20,7 @@ from moebench.backends.protocol import Backend, Setup
 from moebench.backends.rows import count, pack_by_expert, round_up, sort_slots
 from moebench.backends.shared import shared_backward, shared_forward
 from moebench.backends.swiglu import swiglu, swiglu_backward
-from moebench.cases.case import PIPELINES, Precision
+from moebench.cases.case import PIPELINES, Case, Precision
 from moebench.quant.mxfp8 import Recipe
 from moebench.rank.exchange import Exchange, Pending
 
@@ -28,6 +28,12 @@ from moebench.rank.exchange import Exchange, Pending
 class TorchBackend(Backend):
     name = "torch"
     pipelines = PIPELINES["torch"]
+
+    @classmethod
+    def why_no_cuda_graph(cls, case: Case) -> str | None:
+        if case.ep == 1:
+            return None
+        return "torch reads its split sizes on the host inside the iteration, which a CUDA graph cannot hold"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -69,6 +69,8 @@ BACKENDS_GROUP = "moebench.backends"
 LIBRARY_BACKENDS = ("dist_moe", "mok")
 """Backends that are re-creations of a library, which may be measured in their place."""
 
+LIBRARY_ONLY = "nvfp4 is computed by the real dist_moe only: --implementation library"
+
 REPLACEABLE = ("backend", "ep", "precision", "imbalance", "F")
 """Open axes: a flag may bring values that the matrix does not have. The others are closed sets."""
 
@@ -125,6 +127,8 @@ def select(matrix: Matrix, flags: Flags | None = None) -> Selection:
     if flags.implementation is Implementation.LIBRARY:
         notes.append("dist_moe and mok are the real libraries")
         cases = [_with_library(case) for case in cases]
+    else:
+        cases = [_re_created(case) for case in cases]
     if not cases:
         raise UsageError(
             f"{matrix.path}: no case is left with {flags.spelt()}. Without these flags, `moebench cases` "
@@ -138,6 +142,13 @@ def _with_library(case: Case) -> Case:
     if case.backend not in LIBRARY_BACKENDS:
         return case
     return case.model_copy(update={"implementation": Implementation.LIBRARY})
+
+
+def _re_created(case: Case) -> Case:
+    """The case done by our own re-creation of the library, which has no nvfp4."""
+    if case.backend not in LIBRARY_BACKENDS or case.precision is not Precision.NVFP4:
+        return case
+    return case.model_copy(update={"unsupported": case.unsupported or LIBRARY_ONLY})
 
 
 def _value(case: Case, axis: str) -> Any:
@@ -209,7 +220,7 @@ def _expand_block(matrix: Matrix, block: Block, where: str) -> Iterator[Case]:
                     overridden=tuple(a for a in SHAPE_AXES if getattr(shape, a) != getattr(matrix.shape, a)),
                     measure=measure,
                     capacity=capacity,
-                    unsupported=_impossible(shape, ep, precision, variant["layer_imbalances"]),
+                    unsupported=_impossible(shape, ep, precision, mode, variant["layer_imbalances"]),
                     **variant,
                 )
 
@@ -272,8 +283,17 @@ def _merged(model: type[M], base: M, override: dict[str, Any], where: str) -> M:
         raise UsageError(f"{where}: {explain(error, model)}") from error
 
 
-def _impossible(shape: Shape, ep: int, precision: Precision, imbalances: tuple[float, ...]) -> str | None:
-    granule, needs = (32, "mxfp8 scale blocks") if precision is Precision.MXFP8 else (8, "grouped GEMMs")
+_GRANULES = {
+    Precision.BF16: (8, "grouped GEMMs"),
+    Precision.MXFP8: (32, "mxfp8 scale blocks"),
+    Precision.NVFP4: (16, "nvfp4 scale blocks"),
+}
+
+
+def _impossible(shape: Shape, ep: int, precision: Precision, mode: Mode, imbalances: tuple[float, ...]) -> str | None:
+    if precision is Precision.NVFP4 and mode is Mode.TRAINING:
+        return "nvfp4 is for inference only"
+    granule, needs = _GRANULES[precision]
     for axis, width in (("D", shape.D), ("F", shape.F)):
         if width % granule:
             return f"{axis}={width} is not a multiple of {granule}, as {needs} need"

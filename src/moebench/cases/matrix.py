@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from moebench.cases.case import Capacity, Category, Measure, Mode, Pipeline, Precision
 from moebench.cases.shape import Shape
 from moebench.errors import UsageError
+from moebench.reading import MIB, read_user_file
 
 T = TypeVar("T")
 
@@ -109,11 +110,9 @@ def load_matrix(name_or_path: str) -> Matrix:
     """Read and validate a matrix. Raises UsageError naming file, block, key and value."""
     path = find_matrix(name_or_path)
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a TOML file: {error}.") from error
+        raw = tomllib.loads(read_user_file(path, MIB, "a matrix, a TOML file").decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not a TOML file that can be read: {error}.") from error
     for reserved in ("name", "path"):
         if reserved in raw:
             found = _as_toml(raw[reserved])

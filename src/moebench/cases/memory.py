@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from moebench.backends.dist_moe import capacity as dist_moe
 from moebench.backends.mok import capacity as mok
 from moebench.cases.case import Case, Precision
-from moebench.cases.work import layer_rows, rows_per_rank
+from moebench.cases.work import WEIGHT_BYTES, layer_rows, rows_per_rank
 
 _ACTIVATIONS = {"dist_moe": dist_moe.activations_bytes, "mok": mok.activations_bytes}
 
@@ -65,12 +65,14 @@ def memory_bytes_per_rank(case: Case) -> int:
 
 
 def _quantised_bytes_per_weight(case: Case) -> float:
-    """Bytes of mxfp8 copies of a routed weight, kept beside the bf16 one.
+    """Bytes of quantised copies of a routed weight, kept beside the bf16 one.
 
     mok keeps both orientations; dist_moe shares elements between them in training, with two sets of scales.
     """
     if case.precision is Precision.BF16:
         return 0
+    if case.precision is Precision.NVFP4:
+        return WEIGHT_BYTES[Precision.NVFP4]
     if case.backend == "dist_moe":
         return 1 + (2 / 32 if case.training else 1 / 32)
     return (2 if case.training or case.backend == "mok" else 1) * (1 + 1 / 32)

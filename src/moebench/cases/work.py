@@ -10,8 +10,8 @@ import numpy as np
 from moebench.cases.case import Case, Precision
 from moebench.cases.routing import Counts, rows_per_expert
 
-WEIGHT_BYTES = {Precision.BF16: 2.0, Precision.MXFP8: 1 + 1 / 32}
-"""Bytes per routed weight as the kernels read it; mxfp8 has one scale byte per 32 elements."""
+WEIGHT_BYTES = {Precision.BF16: 2.0, Precision.MXFP8: 1 + 1 / 32, Precision.NVFP4: 1 / 2 + 1 / 16}
+"""Bytes per routed weight as the kernels read it: mxfp8 has a scale byte per 32 elements, nvfp4 one per 16."""
 
 
 @lru_cache(maxsize=4096)
@@ -60,14 +60,26 @@ def logical_tx_bytes(case: Case) -> float:
     """Bytes that one rank must send to other ranks in an iteration (mean over ranks).
 
     R = layers*T*K*(ep-1)/ep remote rows. Dispatch and combine are BF16 rows, forward and backward, but
-    dist_moe mxfp8 inference dispatches quantised rows, and mok sends 8 more bytes a row in backward.
+    dist_moe's block-scaled inference dispatches quantised rows, and mok sends 8 more bytes a row in backward.
     Replayed dispatch and metadata are not in it.
     """
     s = case.shape
     remote = case.layers * s.T * s.K * (case.ep - 1) / case.ep
-    if case.backend == "dist_moe" and case.precision is Precision.MXFP8 and not case.training:
-        return (s.D + s.D / 32 + 2 * s.D) * remote
-    forward = 4 * s.D * remote
+    forward = (_dispatched_row_bytes(case) + 2 * s.D) * remote
     if not case.training:
         return forward
     return forward + (4 * s.D + (8 if case.backend == "mok" else 0)) * remote
+
+
+def _dispatched_row_bytes(case: Case) -> float:
+    """A token's row on its way to an expert: bf16, or as dist_moe's inference quantises it at the source.
+
+    A row of nvfp4 has a scale of its own besides those of its blocks, and is padded to 16 bytes.
+    """
+    D = case.shape.D
+    if case.backend == "dist_moe" and not case.training:
+        if case.precision is Precision.MXFP8:
+            return D + D / 32
+        if case.precision is Precision.NVFP4:
+            return -(-(D // 2 + D // 16 + 4) // 16) * 16
+    return 2 * D

@@ -1,5 +1,6 @@
 """The command line. Each command is a thin module of its own, and imports what is heavy only when it runs."""
 
+import errno
 import sys
 from typing import Annotated
 
@@ -8,13 +9,14 @@ import typer
 from moebench import __version__
 from moebench.cli.backends import backends
 from moebench.cli.cases import cases
+from moebench.cli.doctor import doctor
 from moebench.cli.pair import pair
 from moebench.cli.plan import plan
 from moebench.cli.reduce import reduce
 from moebench.cli.schema import schema
 from moebench.cli.show import show
 from moebench.cli.sweep import sweep
-from moebench.errors import MoebenchError
+from moebench.errors import MoebenchError, UsageError
 
 app = typer.Typer(
     help="Which expert-parallel MoE implementation is faster on your hardware, by how much and why.",
@@ -24,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (cases, plan, sweep, reduce, pair, show, backends, schema):
+for command in (cases, plan, sweep, reduce, pair, show, backends, doctor, schema):
     app.command()(command)
 
 
@@ -44,6 +46,8 @@ def _root(
 
 def main() -> None:
     """Run the command line. A user's mistake ends in one paragraph on standard error, never in a traceback."""
+    from moebench.show.console import discard_output
+
     try:
         app()
     except MoebenchError as error:
@@ -51,6 +55,8 @@ def main() -> None:
 
         print(f"moebench: {clean(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            print(f"moebench: {error.strerror}: {error.filename or 'standard output'}", file=sys.stderr)
+        discard_output()
+        sys.exit(0 if error.errno == errno.EPIPE else UsageError.exit_code)

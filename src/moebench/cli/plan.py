@@ -43,8 +43,7 @@ def plan(
         rows = [row.model_dump(by_alias=True) for row in forecasts]
         typer.echo(json.dumps(rows, indent=2, allow_nan=False))
         return
-    from rich.console import Console
-
     from moebench.cli.plan_table import draw
+    from moebench.show.console import make_console
 
-    draw(Console(highlight=False), selection, forecasts, machine)
+    draw(make_console(), selection, forecasts, machine)

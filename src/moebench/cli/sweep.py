@@ -1,7 +1,8 @@
 """`moebench sweep`: run the cases of a matrix, and report."""
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from moebench.cases.plan import Plan
     from moebench.launch.supervisor import Ending
 
-_PANEL = "Run"
+_PANEL, _MEASURE = "Run", "How cases are measured"
 
 
 @takes_selection
@@ -70,6 +71,18 @@ def sweep(
             show_default=False,
         ),
     ] = None,
+    cuda_graph: Annotated[
+        bool,
+        typer.Option("--cuda-graph", help="On GPUs: time replays of a captured iteration.", rich_help_panel=_MEASURE),
+    ] = False,
+    l2_flush: Annotated[
+        bool,
+        typer.Option(
+            "--l2-flush",
+            help="On GPUs: overwrite the L2 cache before each iteration, untimed.",
+            rich_help_panel=_MEASURE,
+        ),
+    ] = False,
 ) -> None:
     """Run cases, and end with the pair table and a report.
 
@@ -93,11 +106,32 @@ def sweep(
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device}: unknown. Known values: auto, cpu, cuda.")
     machine = this_machine()
+    selection = _measured_so(selection, device, machine, {"cuda_graph": cuda_graph, "l2_flush": l2_flush})
     plan = _plan(selection, machine)
     runnable = plan.runnable()
     if not runnable:
         raise UsageError(_nothing_runs(plan))
     _run(selection, plan, machine, device, out, time_budget, case_timeout, start_timeout)
+
+
+def _measured_so(selection: "Selection", device: str, machine: "Machine", asked: dict[str, bool]) -> "Selection":
+    """The selection with what the flags ask for in every case. Raises UsageError where there is no GPU for it."""
+    from dataclasses import replace
+
+    from moebench.errors import UsageError
+
+    update = {key: True for key, on in asked.items() if on}
+    if not update:
+        return selection
+    if device == "cpu" or not machine.gpu_bytes:
+        flags = " ".join("--" + key.replace("_", "-") for key in update)
+        why = "--device cpu was given" if device == "cpu" else "this machine has no GPU"
+        raise UsageError(f"{flags}: works on GPUs only, and {why}. Leave it out.")
+    return replace(
+        selection,
+        matrix=selection.matrix.model_copy(update={"measure": selection.matrix.measure.model_copy(update=update)}),
+        cases=[case.model_copy(update={"measure": case.measure.model_copy(update=update)}) for case in selection.cases],
+    )
 
 
 def _plan(selection: "Selection", machine: "Machine") -> "Plan":
@@ -140,9 +174,9 @@ def _run(
     from moebench.launch.interrupts import handle_interrupts
     from moebench.launch.supervisor import Limits, Supervisor
     from moebench.rank.trace import write_atomically
-    from moebench.show.console import make_console
+    from moebench.show.console import Steady, make_console
 
-    console = make_console()
+    console = make_console(file=cast(IO[str], Steady(sys.stdout)))
     runnable = plan.runnable()
     on_gpu = device != "cpu" and machine.gpu_bytes != ()
     estimates_s = {case.id: case_s(case, machine.cores, on_gpu) for case in runnable}

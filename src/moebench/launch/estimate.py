@@ -9,8 +9,8 @@ RANK_START_CORE_S = 2.6
 """CPU seconds that a rank takes to import torch."""
 CASE_S = 0.1
 """Set-up, agreement and traces of a case."""
-CPU_PASS_S = {Precision.BF16: 0.009, Precision.MXFP8: 0.016}
-"""One pass of a layer on CPU beside its products: sorts, gloo, quantisation, the interpreter."""
+CPU_PASS_S = {Precision.BF16: 0.009, Precision.MXFP8: 0.016, Precision.NVFP4: 0.0}
+"""One pass of a layer on CPU beside its products: sorts, gloo, quantisation, the interpreter. No CPU does nvfp4."""
 CPU_FLOPS_PER_CORE_S = 2e10
 GPU_FLOPS_PER_S = 2e14
 GPU_PASS_S = 0.001

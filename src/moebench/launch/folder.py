@@ -1,7 +1,9 @@
 """The folder of a run: made exclusively, named by time and matrix, found again through runs/latest."""
 
 import os
+from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 from moebench.errors import UsageError
@@ -15,18 +17,20 @@ def create_run_folder(wanted: Path | None, matrix: str) -> Path:
     Only its owner may write to it. Raises UsageError where it cannot be made.
     """
     base = wanted or RUNS / f"{datetime.now():%Y%m%d-%H%M%S}-{matrix}"
-    number = 1
-    while True:
-        folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(mode=0o755)
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise UsageError(f"--out {base}: the run folder cannot be made: {error.strerror}.") from error
-        else:
-            return folder.resolve()
+    if wanted is not None:
+        base = Path(os.path.abspath(wanted))
+        if not base.name or str(wanted) in ("", "."):
+            raise UsageError(f"--out {str(wanted)!r}: give the name of a new folder for this run, such as runs/monday.")
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o755)
+                return folder.resolve()
+    except OSError as error:
+        raise UsageError(f"--out {base}: the run folder cannot be made: {error.strerror}.") from error
+    raise AssertionError("unreachable: the numbers are endless")
 
 
 def point_latest_to(run: Path) -> None:
@@ -37,4 +41,5 @@ def point_latest_to(run: Path) -> None:
         temporary.symlink_to(os.path.relpath(run, RUNS.resolve()))
         temporary.replace(RUNS / "latest")
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()

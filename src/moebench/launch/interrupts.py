@@ -24,7 +24,8 @@ def handle_interrupts(stop: Callable[[str], None]) -> Iterator[None]:
             raise KeyboardInterrupt
         stop(ONCE[signal.Signals(number)])
 
-    before = {number: signal.signal(number, handler) for number in ONCE}
+    heard = [number for number in ONCE if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:

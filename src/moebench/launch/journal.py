@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from moebench.status import Reason, Status
 
@@ -41,10 +41,10 @@ class Journal:
 
     def read(self) -> Iterator[Entry]:
         """Entries in order. A torn last line, left by a killed writer, is passed over."""
-        if not self.path.exists():
+        if not self.path.is_file():
             return
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 yield Entry.model_validate(json.loads(line))
-            except (ValueError, ValidationError):
+            except (ValueError, RecursionError):
                 continue

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from moebench.cases.case import Case
 from moebench.cases.plan import load_plan
 from moebench.rank.exchange import Exchange
 from moebench.rank.execution import Execution, StopAsked
+from moebench.rank.instruments import GpuInstruments, Instruments
 from moebench.rank.lifeline import die_with_parent
+from moebench.rank.placement import collectives, gpu_index, most_ranks_on_one_gpu, tell_gpus
 from moebench.rank.progress import Progress
 from moebench.rank.spec import Job, LaunchSpec
 from moebench.rank.timing import settle_garbage
@@ -36,7 +40,7 @@ def main() -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     progress = Progress(spec.folder / "events" / f"rank-{rank}.jsonl")
     progress.tell("start")
-    device = _join(spec)
+    device, instruments = _join(spec)
     cases = {planned.case.id: planned.case for planned in load_plan(spec.run).cases}
     warm_process(Exchange(rank, world_size), device)
     settle_garbage()
@@ -44,33 +48,46 @@ def main() -> None:
         case = cases[job.case_id]
         if case.ep != world_size:
             raise RuntimeError(f"{case.id} wants {case.ep} ranks, this launch has {world_size}")
-        if not _run(spec, job, case, rank, device, progress):
+        if not _run(spec, job, case, rank, device, progress, instruments):
             break
     dist.barrier()
+    instruments.close()
     progress.tell("left")
     dist.destroy_process_group()
 
 
-def _join(spec: LaunchSpec) -> torch.device:
-    """Join the process group and take this rank's device."""
-    if spec.device == "cuda" or (spec.device == "auto" and torch.cuda.is_available()):
-        local_rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-        device = torch.device("cuda", local_rank % gpus)
-        torch.cuda.set_device(device)
-        collectives = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
-    else:
-        device, collectives = torch.device("cpu"), "gloo"
+def _join(spec: LaunchSpec) -> tuple[torch.device, Instruments]:
+    """Join the process group and take this rank's device. Ranks that share a GPU are found out before."""
+    timeout = timedelta(seconds=spec.collective_timeout_s)
+    if spec.device == "cpu" or (spec.device == "auto" and not torch.cuda.is_available()):
+        dist.init_process_group("gloo", timeout=timeout)
+        return torch.device("cpu"), Instruments()
+    device = torch.device("cuda", gpu_index(int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()))
+    torch.cuda.set_device(device)
+    store, rank, ranks = next(rendezvous("env://", timeout=timeout))
+    sharing = most_ranks_on_one_gpu(tell_gpus(PrefixStore("gpus", store), rank, ranks, device))
     dist.init_process_group(
-        collectives,
-        timeout=timedelta(seconds=spec.collective_timeout_s),
-        device_id=device if collectives == "nccl" else None,
+        collectives(sharing),
+        timeout=timeout,
+        store=PrefixStore("group", store),
+        rank=rank,
+        world_size=ranks,
+        device_id=device if sharing == 1 else None,
     )
-    return device
+    return device, GpuInstruments(device, sharing)
 
 
-def _run(spec: LaunchSpec, job: Job, case: Case, rank: int, device: torch.device, progress: Progress) -> bool:
+def _run(
+    spec: LaunchSpec,
+    job: Job,
+    case: Case,
+    rank: int,
+    device: torch.device,
+    progress: Progress,
+    instruments: Instruments,
+) -> bool:
     """One job; False when the supervisor asked to stop before it."""
-    execution = Execution(case, job.attempt, rank, device, progress, spec.stop_file.exists)
+    execution = Execution(case, job.attempt, rank, device, progress, spec.stop_file.exists, instruments)
     trace = execution.trace
     try:
         execution.run()

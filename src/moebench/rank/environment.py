@@ -30,6 +30,10 @@ def environment(device: torch.device) -> dict[str, Any]:
         found["device_index"] = device.index
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
         found["gpus_visible"] = torch.cuda.device_count()
+        found["compute_capability"] = ".".join(map(str, torch.cuda.get_device_capability(device)))
+        found["bf16_reduced_precision_reduction"] = bool(
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+        )
     return found
 
 

@@ -26,7 +26,7 @@ from moebench.rank.instruments import Instruments
 from moebench.rank.memory import PeakMemory
 from moebench.rank.progress import Progress
 from moebench.rank.step import Step
-from moebench.rank.timing import settle, time_window, warm_up
+from moebench.rank.timing import flush_bytes, settle, time_window, warm_up
 from moebench.rank.trace import RankTrace, Realised, estimator
 from moebench.status import Reason, Status
 
@@ -197,7 +197,7 @@ class Execution:
         self.instruments.begin()
         for _ in range(measure.windows):
             trace.windows.append(time_window(step, measure.iterations, self.device, self.exchange, self.instruments))
-        peak = self.memory.read()
+        peak = self.memory.read().without(flush_bytes(measure, self.device))
         trace.memory_source = peak.source
         trace.peak_allocated_bytes, trace.peak_reserved_bytes = peak.allocated_bytes, peak.reserved_bytes
         trace.environment |= self.instruments.end(trace.windows)
@@ -219,7 +219,7 @@ class Execution:
         assert self.graph is not None
         self.trace.cuda_graph = True
         self._enter("timing")
-        warm_up(self.graph, self.case.measure.warmups)
+        settle(self.graph, self.device)
         return self.graph
 
     def _check(self, step: Step, when: str) -> None:

@@ -16,6 +16,13 @@ class Peak:
     allocated_bytes: int | None
     reserved_bytes: int | None
 
+    def without(self, held_bytes: int) -> "Peak":
+        """The peak less what the measurement itself held all the while."""
+        allocated, reserved = (
+            None if size is None else size - held_bytes for size in (self.allocated_bytes, self.reserved_bytes)
+        )
+        return Peak(self.source, allocated, reserved)
+
 
 class PeakMemory:
     """Peak between `reset` and `read`, above what the process held when the object was made.

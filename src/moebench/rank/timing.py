@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from moebench.cases.case import Measure
 from moebench.rank.clock import make_clock
 from moebench.rank.exchange import Exchange
 from moebench.rank.instruments import Instruments
@@ -75,8 +76,7 @@ def time_window(
     clock = make_clock(device, 3 * iterations)
     flush = _flush_buffer(device) if step.case.measure.l2_flush else None
     sent, received = exchange.ledger.tx_bytes.total(), exchange.ledger.rx_bytes.total()
-    if nvlink is not None:
-        torch.cuda.synchronize(device)
+    wait_for(device)
     crossed = nvlink.read() if nvlink is not None else None
     meet(device)
     with no_garbage_collection():
@@ -118,6 +118,11 @@ def _since(before: tuple[int, int] | None, after: tuple[int, int] | None) -> tup
     return (tx, rx) if min(tx, rx) >= 0 else (None, None)
 
 
+def flush_bytes(measure: Measure, device: torch.device) -> int:
+    """Memory that windows hold beside the work they time."""
+    return L2_FLUSH_BYTES if measure.l2_flush and device.type == "cuda" else 0
+
+
 def _flush_buffer(device: torch.device) -> Tensor | None:
     """Memory to overwrite, larger than any L2 cache; none on CPU."""
     return torch.empty(L2_FLUSH_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
@@ -125,6 +130,11 @@ def _flush_buffer(device: torch.device) -> Tensor | None:
 
 def meet(device: torch.device) -> None:
     """All ranks, and the work they queued, reach this point before any goes on."""
+    wait_for(device)
+    dist.barrier()
+
+
+def wait_for(device: torch.device) -> None:
+    """Until the device has nothing left to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    dist.barrier()

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from moebench.cases.case import Case
+from moebench.cases.case import Case, Measure
 from moebench.status import Reason, Status
 
 SCHEMA_VERSION = 1
@@ -25,9 +25,20 @@ class Window(_Model):
     begun_ns: int | None = Field(
         default=None, description="monotonic clock of the host when the first iteration was begun; compare on one host"
     )
+    ended_ns: int | None = Field(default=None, description="the same clock when the last iteration had ended")
     seconds: float = Field(description="inside the iterations of the window, altogether")
-    tx_bytes: int = Field(description="bytes sent to other ranks in the window")
-    rx_bytes: int = Field(description="bytes received from other ranks in the window")
+    tx_bytes: int = Field(description="bytes handed to the collectives for other ranks in the window")
+    rx_bytes: int = Field(description="bytes got from other ranks by the collectives in the window")
+    nvlink_tx_bytes: int | None = Field(default=None, description="sent over all NVLinks of the GPU, by its counters")
+    nvlink_rx_bytes: int | None = Field(default=None, description="received over all NVLinks, by the GPU's counters")
+
+    def sent_bytes(self, source: str | None) -> int:
+        """To other ranks, by this traffic source."""
+        return (self.nvlink_tx_bytes or 0) if source == "nvlink" else self.tx_bytes
+
+    def received_bytes(self, source: str | None) -> int:
+        """From other ranks, by this traffic source."""
+        return (self.nvlink_rx_bytes or 0) if source == "nvlink" else self.rx_bytes
 
 
 class Check(_Model):
@@ -66,11 +77,14 @@ class RankTrace(_Model):
     status: Status = Field(description="accepted means measured; the reducer decides over all ranks")
     reason: Reason | None = None
     message: str | None = None
-    phase: str = Field(description="the phase in which it ended: support, set-up, check, timing, recheck, done")
+    phase: str = Field(
+        description="the phase in which it ended: support, set-up, check, timing, capture, recheck, done"
+    )
     implementation: str = Field(description="portable or library")
     estimator: str = Field(default="slowest-rank-window-mean", description="what iteration times mean")
     realised: Realised | None = None
     windows: list[Window] = []
+    cuda_graph: bool = Field(default=False, description="timed iterations were replays of CUDA graphs")
     traffic_source: str | None = Field(default=None, description="transport, nvlink, logical")
     tx_bytes_by_kind: dict[str, int] = Field(default={}, description="one iteration: dispatch, combine, metadata, ...")
     memory_source: str | None = Field(default=None, description="allocator or rss; none where refused")
@@ -83,6 +97,19 @@ class RankTrace(_Model):
     emulated: bool = Field(default=False, description="mxfp8 arithmetic on dequantised operands")
     host_known_splits: bool = Field(default=False, description="split sizes came from the host, not the device")
     environment: dict[str, Any] = {}
+
+
+def estimator(measure: Measure | None = None) -> str:
+    """What iteration times mean: the slowest rank's mean of a window, and what was done to each iteration on a GPU.
+
+    Cases with different estimators are not paired.
+    """
+    name = "slowest-rank-window-mean"
+    if measure is not None and measure.cuda_graph:
+        name += ", CUDA graph replayed"
+    if measure is not None and measure.l2_flush:
+        name += ", L2 flushed"
+    return name
 
 
 def trace_path(run: Path, case_id: str, attempt: int, rank: int) -> Path:

@@ -1,12 +1,14 @@
 """Whether an execution is accepted. Every refusal says what was found and what would have passed."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from moebench.cases.case import Case
-from moebench.cases.routing import route, routing_sha256
+from moebench.cases.limits import limits
+from moebench.cases.routing import remote_rows, route, routing_sha256
 from moebench.cases.work import rows_per_rank
 from moebench.rank.trace import Check, RankTrace, Realised
 from moebench.reduce.metrics import case_times, first_invalid_time
@@ -128,22 +130,52 @@ def _realised_and_requested(case: Case, rank: int, did: Realised) -> Iterable[tu
         [round(float(rows[0]) / balanced, 9) for rows in rows_P],
     )
     yield "the rows received in each layer", did.rows_received, [int(rows[rank]) for rows in rows_P]
+    remote = [int(rows) for rows in planned_remote_rows(case)[rank]]
+    yield "the rows sent to other ranks in each layer", did.remote_rows_sent, remote
     yield "the routing's SHA-256", did.routing_sha256, planned_sha256(case)
 
 
 def planned_sha256(case: Case) -> str:
     """SHA-256 of the routing that the case asks for."""
+    return _routing(case)[0]
+
+
+def planned_remote_rows(case: Case) -> list[tuple[int, ...]]:
+    """Rows that each rank sends to other ranks in each layer, [P][L]."""
+    return _routing(case)[1]
+
+
+def _routing(case: Case) -> tuple[str, list[tuple[int, ...]]]:
     s = case.shape
-    return _sha256(s.T, s.K, s.E, case.ep, case.layer_imbalances, case.measure.seed)
+    return _routed(s.T, s.K, s.E, case.ep, case.layer_imbalances, case.measure.seed)
 
 
 @lru_cache(maxsize=1024)
-def _sha256(T: int, K: int, E: int, ep: int, imbalances: tuple[float, ...], seed: int) -> str:
-    return routing_sha256(route(T, K, E, ep, imbalance, seed, layer) for layer, imbalance in enumerate(imbalances))
+def _routed(
+    T: int, K: int, E: int, ep: int, imbalances: tuple[float, ...], seed: int
+) -> tuple[str, list[tuple[int, ...]]]:
+    layers = [route(T, K, E, ep, imbalance, seed, layer) for layer, imbalance in enumerate(imbalances)]
+    remote_LP = [remote_rows(ids_PTK, E) for ids_PTK in layers]
+    return routing_sha256(layers), [tuple(int(rows_P[rank]) for rows_P in remote_LP) for rank in range(ep)]
 
 
 def _incorrect(case: Case, delivered: Delivered) -> str | None:
-    return _first(_failed_check(trace) or _unchecked(case, trace) for trace in delivered.traces)
+    return _first(
+        _failed_check(trace) or _unchecked(case, trace) or _other_limit(case, trace) for trace in delivered.traces
+    )
+
+
+def _other_limit(case: Case, trace: RankTrace) -> str | None:
+    """Every check that the case asks for must be there, before and after timing, with the limit it asks for."""
+    done = {(c.when, c.tensor, c.layer, c.metric): c.limit for c in trace.checks}
+    for (tensor, layer, metric), limit in limits(case, trace.rank).items():
+        for when in ("before", "after"):
+            used = done.get((when, tensor, layer, metric))
+            if used is None or not math.isclose(used, limit, rel_tol=1e-6):
+                what = f"{metric} of {tensor}" + ("" if layer is None else f" of layer {layer}")
+                found = "was not checked" if used is None else f"was checked with limit {used:g}"
+                return f"rank {trace.rank}: {what} {found} {when} timing; the limit is {limit:g}"
+    return None
 
 
 def _failed_check(trace: RankTrace) -> str | None:

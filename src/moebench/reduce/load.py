@@ -36,6 +36,8 @@ def load_report(path: Path | str) -> Report:
 
 def _read_json(path: Path) -> Any:
     try:
+        if path.is_char_device() or path.is_block_device():
+            raise UsageError(f"{path}: a device, not a report. Name a report JSON.")
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
         raise UsageError(f"{path}: there is no such file. `moebench reduce RUN` makes a report.") from error

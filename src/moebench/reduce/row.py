@@ -74,7 +74,7 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
     )
 
 
-def _rates(case: Case, traces: list[RankTrace], iteration_ms: float) -> dict[str, float | None]:
+def _rates(case: Case, traces: list[RankTrace], iteration_ms: float) -> dict[str, Any]:
     """Bytes per second by the traces' traffic source; where it is `logical`, the formula's bytes over the time."""
     source = traces[0].traffic_source
     if source == "logical" and case.ep > 1:

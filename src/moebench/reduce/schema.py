@@ -201,7 +201,7 @@ class CaseRow(Open):
     emulated: bool | None = Field(default=None, description="mxfp8 arithmetic on dequantised operands")
     hostKnownSplits: bool | None = Field(default=None, description="split sizes were known to the host")
     cudaGraph: bool | None = Field(default=None, description="iterations were replays of CUDA graphs")
-    l2Flush: bool | None = Field(default=None, description="the L2 cache was overwritten before each iteration, untimed")
+    l2Flush: bool | None = Field(default=None, description="the L2 cache was overwritten before each iteration")
     trafficSource: str | None = Field(
         default=None,
         description="nvlink (the GPUs' counters), transport (bytes handed to the collectives) or logical (modeled)",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def read_traces(run: Path, case_id: str, attempt: int, ranks: int) -> Delivered:
         except FileNotFoundError:
             missing.append(rank)
             continue
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
             broken.append(f"{name}: {_why(error)}")
             continue
         if (trace.case_id, trace.rank, trace.attempt) != (case_id, rank, attempt):
@@ -48,10 +49,13 @@ def attempts_of(run: Path, case_id: str) -> list[int]:
     folder = run / "traces" / case_id
     if not folder.is_dir():
         return []
-    return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal() and entry.is_dir())
+    numbers = [entry.name for entry in folder.iterdir() if re.fullmatch(r"[1-9][0-9]{0,5}", entry.name)]
+    return sorted(int(name) for name in numbers if any(folder.glob(f"{name}/rank-*.json")))
 
 
 def _read(path: Path) -> RankTrace:
+    if path.exists() and not path.is_file():
+        raise ValueError("not a regular file")
     text = path.read_text(encoding="utf-8")
     try:
         return RankTrace.model_validate_json(text)
@@ -61,7 +65,10 @@ def _read(path: Path) -> RankTrace:
 
 def _null_times_as_nan(raw: Any) -> Any:
     """A rank writes a time that is not finite as null. Read it as NaN, so that it is judged as a time."""
-    for window in raw.get("windows", []) if isinstance(raw, dict) else []:
+    windows = raw.get("windows") if isinstance(raw, dict) else None
+    for window in windows if isinstance(windows, list) else []:
+        if not isinstance(window, dict):
+            continue
         for key in ("forward_ms", "backward_ms", "iteration_ms"):
             if isinstance(window.get(key), list):
                 window[key] = [math.nan if value is None else value for value in window[key]]

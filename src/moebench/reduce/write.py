@@ -14,7 +14,14 @@ def to_json(report: Report) -> str:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report file atomically. Raises UsageError where the place cannot be written."""
+    """Write a report file atomically, in a folder that exists. Raises UsageError where it cannot be written.
+
+    What exists and is no regular file, such as a device, is never replaced.
+    """
+    if path.is_dir() or (path.exists() and not path.is_file()):
+        raise UsageError(f"{path}: not a regular file, so it is not replaced. Give the name of a file with -o FILE.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: the folder {path.parent} is not there. Make it, or give another place with -o FILE.")
     try:
         write_atomically(path, to_json(report))
     except OSError as error:

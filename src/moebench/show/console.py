@@ -1,7 +1,9 @@
 """The console of moebench: colours only on a terminal that wants them, ASCII where it can do no more."""
 
+import contextlib
 import os
-from typing import IO
+import sys
+from typing import IO, Any
 
 from rich.console import Console
 
@@ -11,7 +13,47 @@ def make_console(*, stderr: bool = False, file: IO[str] | None = None, width: in
 
     NO_COLOR, TERM=dumb, COLUMNS and output that is no terminal are respected by Rich itself.
     """
-    return Console(stderr=stderr, file=file, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
+    width = width or _asked_width()
+    return _Console(stderr=stderr, file=file, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def _asked_width() -> int | None:
+    """COLUMNS as a user may mean it: a width under 20 shows nothing, and is taken for unset."""
+    columns = os.environ.get("COLUMNS", "")
+    return 80 if columns.isdecimal() and int(columns) < 20 else None
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """A reader that went away (`| head`) ends the output, not the work."""
+        discard_output()
+
+
+def discard_output() -> None:
+    """Send what is still to be printed to nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+class Steady:
+    """A text stream whose failures (a full disk, a closed terminal) end the output, not the work."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def ascii_only(console: Console) -> bool:

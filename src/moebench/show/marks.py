@@ -4,6 +4,7 @@ from moebench.reduce.pairs import DIST, MOK
 from moebench.reduce.schema import CaseRow
 
 LEGEND = {
+    "S": "several ranks share one GPU, over gloo through host memory: these times mean nothing",
     "P": "portable: the backend's execution strategy re-created in PyTorch, not its library",
     "E": "emulated: MXFP8 arithmetic on dequantised operands, since the hardware has no MX units",
     "M": "modeled: from a formula, not measured",
@@ -14,6 +15,7 @@ LEGEND = {
 def marks(*rows: CaseRow) -> str:
     """The marks that any of the rows has, in the legend's order."""
     has = {
+        "S": any((row.environment or {}).get("gpu_shared_by", 1) > 1 for row in rows),
         "P": any(row.implementation == "portable" for row in rows),
         "E": any(row.emulated for row in rows),
         "M": any(row.trafficSource == "logical" for row in rows),

@@ -20,8 +20,9 @@ from moebench.cases.work import layer_rows
 
 ALIGNMENT_BYTES = 128
 EXPERT_TILE_ROWS = 128
-"""mxfp8 rounds the rows of every local expert up to this; bf16 packs rows without padding."""
+"""Block-scaled formats round the rows of every local expert up to this; bf16 packs rows without padding."""
 SCALE_BLOCK = 32
+NVFP4_SCALE_BLOCK = 16
 
 
 class DistMoeCapacity(BaseModel):
@@ -54,9 +55,14 @@ def _row_quantised_bytes(R: int, width: int) -> int:
     return _aligned(R * width) + _aligned(4 * R * -(-width // SCALE_BLOCK))
 
 
+def _nvfp4_row_quantised_bytes(R: int, width: int) -> int:
+    """An nvfp4 matrix [R, width]: two elements a byte, paged scales, and 4 bytes for the scale of each row."""
+    return _aligned(R * -(-width // 2)) + _aligned(4 * R * -(-width // NVFP4_SCALE_BLOCK) + 4 * R)
+
+
 def occupied_rows(rows_E: Counts, ep: int, precision: Precision) -> list[int]:
-    """Rows that each rank's buffers hold in one layer, [P]: the rows received; in mxfp8 padded by expert."""
-    if precision is Precision.MXFP8:
+    """Rows that each rank's buffers hold in one layer, [P]: the rows received, unless bf16 padded by expert."""
+    if precision is not Precision.BF16:
         rows_E = -(-rows_E // EXPERT_TILE_ROWS) * EXPERT_TILE_ROWS
     return [int(rows) for rows in rows_E.reshape(ep, -1).sum(axis=1)]
 
@@ -68,7 +74,7 @@ def rows_at_factor(case: Case, factor: float) -> int:
     """
     s, local = case.shape, case.experts_per_rank
     rows = min(int(s.T * s.K * min(factor, case.ep) + 0.5), s.T * case.ep * min(s.K, local))
-    if case.precision is Precision.MXFP8:
+    if case.precision is not Precision.BF16:
         rows = (rows + local * (EXPERT_TILE_ROWS - 1)) // EXPERT_TILE_ROWS * EXPERT_TILE_ROWS
     return rows
 
@@ -120,7 +126,8 @@ def scratch_bytes(case: Case, R: int | None = None) -> int:
         if not case.training:
             return forward
         return forward + gate_up + (_aligned(2 * R * D) if D > F else 0)
-    row_D, row_F, row_2F = (_row_quantised_bytes(R, width) for width in (D, F, 2 * F))
+    row_bytes = _nvfp4_row_quantised_bytes if case.precision is Precision.NVFP4 else _row_quantised_bytes
+    row_D, row_F, row_2F = (row_bytes(R, width) for width in (D, F, 2 * F))
     mega = case.pipeline is Pipeline.MEGA
     if not case.training:
         return (row_D + row_F if mega else max(row_D, row_F)) + gate_up
@@ -145,7 +152,7 @@ def why_rows_do_not_fit(case: Case, rows_LE: Sequence[Counts] | None = None) -> 
         occupied_P = occupied_rows(rows_E, case.ep, case.precision)
         most = max(occupied_P)
         if most > limit:
-            padded = " (each expert padded to 128)" if case.precision is Precision.MXFP8 else ""
+            padded = "" if case.precision is Precision.BF16 else " (each expert padded to 128)"
             rank, factor = occupied_P.index(most), case.capacity.scratch_factor
             return (
                 f"dist_moe scratch holds {limit} rows at scratch_factor {factor:g}, but rank {rank} "

@@ -57,11 +57,17 @@ class Context:
 
 class DistMoeBackend(ManualBackend):
     name = "dist_moe"
-    pipelines = PIPELINES["dist_moe"]
+    pipelines = {p: names for p, names in PIPELINES["dist_moe"].items() if p is not Precision.NVFP4}  # noqa: RUF012
     host_known_splits = True
 
     @classmethod
+    def why_no_cuda_graph(cls, case: Case) -> str | None:
+        return None
+
+    @classmethod
     def unsupported(cls, case: Case) -> str | None:
+        if case.precision not in cls.pipelines:
+            return f"the portable dist_moe has no {case.precision}"
         return why_rows_do_not_fit(case)
 
     def __init__(self, setup: Setup) -> None:

@@ -45,6 +45,10 @@ class MokBackend(ManualBackend):
     host_known_splits = True
 
     @classmethod
+    def why_no_cuda_graph(cls, case: Case) -> str | None:
+        return None
+
+    @classmethod
     def unsupported(cls, case: Case) -> str | None:
         c = case.capacity
         if (

@@ -1,0 +1,72 @@
+"""Which rank is named, from what torchrun and the ranks left behind."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from moebench.launch.blame import blame, tail
+from moebench.rank.progress import Event
+from moebench.status import Reason
+
+PEER_LOST = "RuntimeError in timing: [pair.cc:547] Connection closed by peer [127.0.0.1]:42"
+
+
+def left(tmp_path, failures=(), died=(), oom=False, log=b"", torchrun_log=b""):
+    """What a launch left: (rank, exit code, second) by torchrun, (rank, error) by the ranks, and logs."""
+    (tmp_path / "rank.log").write_bytes(log)
+    (tmp_path / "torchrun.log").write_bytes(torchrun_log)
+    return SimpleNamespace(
+        failures=lambda: [{"rank": rank, "exit_code": code, "time": time} for rank, code, time in failures],
+        died=[(rank, Event(0.0, 1, "died", "a-case", 1, error)) for rank, error in died],
+        oom_killed=lambda: oom,
+        rank_log=lambda rank: tmp_path / "rank.log",
+        spec=SimpleNamespace(folder=tmp_path),
+    )
+
+
+def test_a_killed_rank_comes_before_those_that_lost_it(tmp_path):
+    launch = left(tmp_path, [(0, 13, 5), (1, -9, 5), (2, -15, 4)], [(0, PEER_LOST)])
+    reason, message = blame(launch)
+    assert (reason, message) == (Reason.CRASHED, "rank 1 was killed by SIGKILL")
+
+
+def test_a_kill_for_want_of_memory_is_out_of_memory(tmp_path):
+    assert blame(left(tmp_path, [(1, -9, 5)], oom=True))[0] is Reason.OUT_OF_MEMORY
+    assert blame(left(tmp_path, [(1, -11, 5)], oom=True)) == (Reason.CRASHED, "rank 1 was killed by SIGSEGV")
+
+
+def test_a_ranks_own_error_comes_before_a_lost_peer(tmp_path):
+    launch = left(tmp_path, [(0, 13, 5), (1, 13, 5)], [(0, PEER_LOST), (1, "IndexError in check: row 7 of 5")])
+    assert blame(launch) == (Reason.CRASHED, "rank 1: IndexError in check: row 7 of 5")
+
+
+def test_out_of_memory_is_told_from_a_crash(tmp_path):
+    launch = left(tmp_path, [(0, 13, 5)], [(0, "OutOfMemoryError in timing: 80 GiB")])
+    assert blame(launch)[0] is Reason.OUT_OF_MEMORY
+
+
+def test_a_rank_that_left_without_a_word_comes_before_one_that_lost_it(tmp_path):
+    """torchrun's times are whole seconds, so both may carry the same one."""
+    launch = left(tmp_path, [(0, 13, 5), (1, 7, 5)], [(0, PEER_LOST)], log=b"first\nlast words \xff\n")
+    assert blame(launch) == (
+        Reason.CRASHED,
+        "rank 1 ended with exit status 7; its last words: first\nlast words �",
+    )
+
+
+@pytest.mark.parametrize("died", [[(1, PEER_LOST)]])
+def test_where_all_lost_a_peer_the_first_is_named(tmp_path, died):
+    assert blame(left(tmp_path, died=died)) == (Reason.CRASHED, f"rank 1: {PEER_LOST}")
+
+
+def test_a_torchrun_that_ends_silently_is_quoted(tmp_path):
+    reason, message = blame(left(tmp_path, torchrun_log=b"address already in use\n"))
+    assert reason is Reason.CRASHED
+    assert message == "torchrun ended without saying why: address already in use"
+
+
+def test_tail_is_the_last_lines_of_any_bytes(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"\x00\xff" * 50_000 + b"\n" + b"\n".join(b"line %d" % i for i in range(20)) + b"\n\n")
+    assert tail(path).splitlines() == [f"line {i}" for i in range(8, 20)]
+    assert tail(tmp_path / "absent") == ""

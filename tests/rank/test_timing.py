@@ -1,0 +1,106 @@
+"""Windows of iterations on a clock that the test winds."""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from moebench.cases.case import Measure
+from moebench.rank import clock, timing
+from moebench.rank.exchange import Exchange
+
+CPU = torch.device("cpu")
+
+
+class Wound:
+    """A time that moves only when work is done."""
+
+    def __init__(self, monkeypatch):
+        self.ns = 5_000_000
+        monkeypatch.setattr(clock.time, "perf_counter_ns", lambda: self.ns)
+
+    def work(self, ms):
+        self.ns += int(ms * 1e6)
+
+
+class Steps:
+    """A step that takes 2, 3, ... ms forward and 10 ms backward, clears in 100 ms, and sends bytes."""
+
+    def __init__(self, time, exchange, training=True):
+        self.time, self.exchange = time, exchange
+        self.case = SimpleNamespace(training=training, measure=Measure())
+        self.forwards, self.collecting = 0, []
+
+    def forward(self):
+        self.time.work(2 + self.forwards)
+        self.forwards += 1
+        self.collecting.append(gc.isenabled())
+        self.exchange.ledger.tx_bytes["dispatch"] += 100
+        self.exchange.ledger.rx_bytes["dispatch"] += 7
+
+    def backward(self, y_TD):
+        self.time.work(10 if self.case.training else 0)
+
+    def clear_gradients(self):
+        self.time.work(100)
+
+
+@pytest.fixture
+def time(monkeypatch):
+    monkeypatch.setattr(timing.dist, "barrier", lambda: None)
+    return Wound(monkeypatch)
+
+
+def test_three_events_of_one_iteration_give_forward_backward_and_their_sum(time):
+    exchange = Exchange(0, 1)
+    window = timing.time_window(Steps(time, exchange), 3, CPU, exchange)
+    assert window.forward_ms == [2, 3, 4]
+    assert window.backward_ms == [10, 10, 10]
+    assert window.iteration_ms == [12, 13, 14]
+
+
+def test_clearing_gradients_is_neither_in_the_iterations_nor_in_the_seconds_of_rates(time):
+    exchange = Exchange(0, 1)
+    window = timing.time_window(Steps(time, exchange), 3, CPU, exchange)
+    assert window.seconds == pytest.approx((12 + 13 + 14) / 1e3)
+
+
+def test_inference_has_no_backward_time(time):
+    exchange = Exchange(0, 1)
+    window = timing.time_window(Steps(time, exchange, training=False), 2, CPU, exchange)
+    assert window.backward_ms is None
+    assert window.iteration_ms == window.forward_ms == [2, 3]
+
+
+def test_bytes_of_a_window_are_those_sent_in_it(time):
+    exchange = Exchange(0, 1)
+    step = Steps(time, exchange)
+    timing.warm_up(step, 5)
+    window = timing.time_window(step, 3, CPU, exchange)
+    assert (window.tx_bytes, window.rx_bytes) == (300, 21)
+
+
+def test_garbage_is_not_collected_inside_a_window(time):
+    exchange = Exchange(0, 1)
+    step = Steps(time, exchange)
+    timing.time_window(step, 2, CPU, exchange)
+    assert step.collecting == [False, False]
+    assert gc.isenabled()
+
+
+def test_ranks_meet_before_a_window_and_never_inside_it(time, monkeypatch):
+    exchange, met = Exchange(0, 1), []
+    step = Steps(time, exchange)
+    monkeypatch.setattr(timing.dist, "barrier", lambda: met.append(step.forwards))
+    timing.time_window(step, 4, CPU, exchange)
+    assert met == [0]
+
+
+def test_host_clock_gives_ms_since_its_first_mark(monkeypatch):
+    wound = Wound(monkeypatch)
+    marks = clock.make_clock(CPU, 3)
+    for i, ms in enumerate((0, 1.5, 2.5)):
+        wound.work(ms)
+        marks.mark(i)
+    assert marks.finish() == [0, 1.5, 4]
