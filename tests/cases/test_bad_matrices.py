@@ -102,7 +102,7 @@ BLOCK_1, BLOCK_2 = "[[sweep]] block 1", "[[sweep]] block 2"
         ("A = [1.5, 0.5]", "A-b = [1.0]", ["[profiles]", "`A-b`"]),
         ('mode = "training"', 'mode = "train"', [BLOCK_2, "`mode`", "'train'", "'inference' or 'training'"]),
         ('category = "packing"', 'category = "pack"', [BLOCK_2, "`category`", "'pack'"]),
-        ('precision = "bf16"', 'precision = "fp8"', [BLOCK_1, "`precision`", "'fp8'", "'bf16' or 'mxfp8'"]),
+        ('precision = "bf16"', 'precision = "fp8"', [BLOCK_1, "`precision`", "'fp8'", "'bf16', 'mxfp8' or 'nvfp4'"]),
         ('backend = "mok"', 'backend = "deepep"', [BLOCK_1, "`backend`", "'deepep'", "dist_moe, mok, torch"]),
         ("ep = 2\n", 'ep = 2\npipeline = "fast"\n', [BLOCK_2, "`pipeline`", "'fast'", "'mega'"]),
         ("ep = 2\n", 'ep = 2\npipeline = "mega"\n', [BLOCK_2, "`pipeline`", "mega", "mok has no such"]),

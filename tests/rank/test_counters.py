@@ -204,11 +204,21 @@ def test_without_nvlink_the_ledger_counts_and_without_a_ledger_only_the_formula_
     assert choose_source(nvlink_saw_all=False, ledger_used=False) is TrafficSource.LOGICAL
 
 
-@pytest.mark.parametrize(("peer_is_blind", "source"), [(0, TrafficSource.NVLINK), (1, TrafficSource.TRANSPORT)])
-def test_a_rank_whose_counters_fail_decides_for_all(monkeypatch, peer_is_blind, source):
-    def reduce(mine, _):
-        mine[0] = max(int(mine[0]), peer_is_blind)
+@pytest.mark.parametrize(
+    ("mine", "peer_is_blind", "source"),
+    [
+        (window(1000, 1000, 1000), 0, TrafficSource.NVLINK),
+        (window(1000, 1000, 1000), 1, TrafficSource.TRANSPORT),
+        (window(1000), 0, TrafficSource.TRANSPORT),
+    ],
+)
+def test_a_rank_whose_counters_fail_decides_for_all(monkeypatch, mine, peer_is_blind, source):
+    def reduce(flags, _):
+        flags[0] = max(int(flags[0]), peer_is_blind)
 
     monkeypatch.setattr(counters.dist, "all_reduce", reduce)
-    assert traffic_source([window(1000, 1000, 1000)], 2, torch.device("cpu")) is source
+    assert traffic_source([mine], 2, torch.device("cpu")) is source
+
+
+def test_one_rank_has_no_traffic_to_measure():
     assert traffic_source([window(0, 1000, 1000)], 1, torch.device("cpu")) is TrafficSource.TRANSPORT

@@ -106,6 +106,10 @@ class Backend(ABC):
         """What the run did with its memory policy, in the report's keys; None where the backend has none."""
         return None
 
+    def note(self) -> Any:
+        """What ran, beyond the class, as a dataclass for the trace's environment: versions, limits, buffers."""
+        return None
+
     def close(self) -> None:
         """Release what the constructor took. Called once, also after a failure."""
         return

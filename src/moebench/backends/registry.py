@@ -101,11 +101,15 @@ def _describe(name: str) -> dict[str, Any]:
     return {"name": name, "implementations": found}
 
 
+def _modes(precision: Precision) -> list[str]:
+    return [str(mode) for mode in Mode if mode is Mode.INFERENCE or precision is not Precision.NVFP4]
+
+
 def _implementation(
     kind: str, pipelines: Mapping[Precision, tuple[Pipeline, ...]], missing: str | None
 ) -> dict[str, Any]:
     supports = [
-        {"precision": str(precision), "pipelines": list(map(str, names)), "modes": list(map(str, Mode))}
+        {"precision": str(precision), "pipelines": list(map(str, names)), "modes": _modes(precision)}
         for precision, names in pipelines.items()
     ]
     return {"implementation": kind, "supports": supports, "missing": missing}

@@ -5,7 +5,9 @@ by every rank and the launch goes on with the next case. A failure after that ca
 already sit in a collective: the exception leaves `execute`, and the rank records it and exits.
 """
 
+import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TypeVar
 
 import torch
@@ -21,7 +23,7 @@ from moebench.rank.counters import traffic_source
 from moebench.rank.environment import environment
 from moebench.rank.exchange import Exchange
 from moebench.rank.graph import GraphStep, capture
-from moebench.rank.inputs import make_inputs, make_routing
+from moebench.rank.inputs import make_inputs, make_routing, renew_x
 from moebench.rank.instruments import Instruments
 from moebench.rank.memory import PeakMemory
 from moebench.rank.progress import Progress
@@ -92,6 +94,13 @@ class Execution:
             if backend is not None:
                 backend.close()
 
+    def _close(self, backend: Backend) -> None:
+        """A backend that cannot close has been measured all the same; its complaint goes to the log."""
+        try:
+            backend.close()
+        except Exception:
+            traceback.print_exc()
+
     def _enter(self, phase: str) -> None:
         self.trace.phase = phase
         self.progress.tell(phase, self.case.id, self.trace.attempt)
@@ -145,7 +154,7 @@ class Execution:
             self._agree(verdict)
         except _Ended:
             if backend is not None:
-                backend.close()
+                self._close(backend)
             raise
         assert backend is not None
         return backend
@@ -207,7 +216,10 @@ class Execution:
         trace.tx_bytes_by_kind = dict(self.exchange.ledger.tx_bytes)
         trace.capacity = backend.capacity()
 
+        if (note := backend.note()) is not None:
+            trace.environment["library"] = asdict(note)
         self._enter("recheck")
+        renew_x(self.inputs, case, self.rank)
         self._check(step, "after")
         trace.status, trace.phase = Status.ACCEPTED, "done"
 

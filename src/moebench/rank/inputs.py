@@ -69,6 +69,13 @@ def make_inputs(case: Case, rank: int, device: torch.device, ids_PTK: list[Ids])
     return inputs
 
 
+@torch.no_grad()
+def renew_x(inputs: Inputs, case: Case, rank: int) -> None:
+    """Other values in the same x: a backend that answers from a cache is then wrong."""
+    x_TD = inputs.x_TD
+    x_TD.copy_(_normal(x_TD.device, tuple(x_TD.shape), 1.0, case.measure.seed, _X, rank, 1))
+
+
 def _layer_weights(case: Case, layer: int, rank: int, device: torch.device) -> LayerWeights:
     s, seed, e = case.shape, case.measure.seed, case.experts_per_rank
     experts = range(rank * e, (rank + 1) * e)

@@ -101,7 +101,7 @@ def summary(samples: Sequence[Sample], windows: Sequence[Window]) -> dict[str, A
     if reasons:
         found["throttle_reasons"] = 0
         for bits in reasons:
-            found["throttle_reasons"] = bits
+            found["throttle_reasons"] |= bits
     spreads: dict[str, Callable[[Sample], float | None]] = {
         "sm_clock_mhz": lambda sample: sample.sm_mhz,
         "memory_clock_mhz": lambda sample: sample.memory_mhz,
