@@ -33,7 +33,9 @@ def _selection(
     ] = None,
     mode: Annotated[list[str] | None, _many("--mode", help="inference or training.", metavar="MODE")] = None,
     ep: Annotated[list[str] | None, _many("--ep", help="Expert-parallel ranks.", metavar="N")] = None,
-    precision: Annotated[list[str] | None, _many("--precision", help="bf16, mxfp8, or nvfp4 (library only).", metavar="NAME")] = None,
+    precision: Annotated[
+        list[str] | None, _many("--precision", help="bf16, mxfp8, or nvfp4 (library only).", metavar="NAME")
+    ] = None,
     pipeline: Annotated[
         list[str] | None,
         _many("--pipeline", help="eager, native, standard, staged or mega.", metavar="NAME"),

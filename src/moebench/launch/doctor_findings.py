@@ -15,7 +15,7 @@ LEAST_DISK_BYTES = 100 * MIB
 LEAST_OPEN_FILES = 1024
 LEAST_PROCESSES = 1024
 BUSY_SHARE = 0.5
-SLOWED = 0x4 | 0x40
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 """NVML clock event bits of hardware slowdown, heat and power brake, for which a case would be rejected."""
 CLOCKS_SET = 0x2
 

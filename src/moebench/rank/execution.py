@@ -92,7 +92,7 @@ class Execution:
             if self.graph is not None:
                 self.graph.release()
             if backend is not None:
-                backend.close()
+                self._close(backend)
 
     def _close(self, backend: Backend) -> None:
         """A backend that cannot close has been measured all the same; its complaint goes to the log."""
