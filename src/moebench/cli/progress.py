@@ -8,7 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from moebench.launch.supervisor import Ending
-from moebench.show.text import clean
+from moebench.show.problems import shortened
+from moebench.show.text import clean, counted
 from moebench.status import Status
 
 STYLES = {
@@ -64,7 +65,7 @@ class SweepProgress:
 
     def launching(self, ranks: int, cases: int, attempt: int) -> None:
         self._launches_left_s.pop(ranks, None)
-        self._now = f"starting {ranks} ranks for {cases} cases"
+        self._now = f"starting {counted(ranks, 'rank')} for {counted(cases, 'case')}"
         self.tick()
 
     def phase(self, case_id: str, phase: str) -> None:
@@ -75,7 +76,7 @@ class SweepProgress:
     def ended(self, case_id: str, ending: Ending, seconds: float) -> None:
         self._done += 1
         self._left_s.pop(case_id, None)
-        if seconds > 0:
+        if ending.status is Status.ACCEPTED:
             self._modeled_s += self._estimates_s[case_id]
             self._measured_s += seconds
         self._live.advance(self._task)
@@ -95,7 +96,7 @@ class SweepProgress:
             line.append(f" {ending.iteration_ms:.4g} ms")
         line.append(f" ({seconds_text(seconds)})")
         if ending.message:
-            line.append("\n  " + clean(ending.message).replace("\n", "\n  "))
+            line.append("\n  " + shortened(ending.message))
         return line
 
     def tick(self) -> None:

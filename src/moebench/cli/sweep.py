@@ -175,6 +175,7 @@ def _run(
     from moebench.launch.supervisor import Limits, Supervisor
     from moebench.rank.trace import write_atomically
     from moebench.show.console import Steady, make_console
+    from moebench.show.text import counted
 
     console = make_console(file=cast(IO[str], Steady(sys.stdout)))
     runnable = plan.runnable()
@@ -188,7 +189,7 @@ def _run(
     print_notes(selection)
     cannot = len(plan.cases) - len(runnable)
     console.print(
-        f"{len(runnable)} cases in {len(launches_s)} launches"
+        f"{counted(len(runnable), 'case')} in {len(launches_s)} launch{'es' if len(launches_s) > 1 else ''}"
         + (f" ({cannot} more cannot run here)" if cannot else "")
         + f", about {seconds_text(total_s)}; run folder {_short(run)}"
     )

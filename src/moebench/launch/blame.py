@@ -38,7 +38,11 @@ def blame(launch: Launch) -> tuple[Reason, str]:
     if launch.died:
         rank, event = launch.died[0]
         return Reason.CRASHED, f"rank {rank}: {event.error}"
-    return Reason.CRASHED, "torchrun ended without saying why: " + tail(launch.spec.folder / "torchrun.log")
+    ended = launch.exit_status or 0
+    how = f"was killed by {signal.Signals(-ended).name}" if ended < 0 else f"ended with status {ended}"
+    last = tail(launch.spec.folder / "torchrun.log")
+    what = f"torchrun {how}, and no rank said why: a rank may have left without finishing its cases"
+    return Reason.CRASHED, what + (f"; its last words: {last}" if last else "")
 
 
 def _say(launch: Launch, rank: int, what: str) -> str:

@@ -107,7 +107,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(TERM_S)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(OSError):
-            pass
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

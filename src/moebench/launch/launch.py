@@ -62,6 +62,11 @@ class Launch:
             self.last_progress_at = time.monotonic()
         return status, events
 
+    @property
+    def exit_status(self) -> int | None:
+        """torchrun's; negative: the signal that killed it."""
+        return self._process.returncode
+
     def has_ended(self, case_id: str) -> bool:
         return len(self.ended.get(case_id, ())) == self.ranks
 

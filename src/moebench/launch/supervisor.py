@@ -146,9 +146,10 @@ class Supervisor:
                 break
             overdue = self._overdue(launch, case_began_at)
             if overdue is not None:
+                took_s = time.monotonic() - case_began_at
                 launch.kill(dump_stacks=True)
                 if queue and launch.is_up:
-                    self._record(queue[0], Ending(Status.FAILED, Reason.TIMEOUT, overdue), launch.spec.name)
+                    self._record(queue[0], Ending(Status.FAILED, Reason.TIMEOUT, overdue), launch.spec.name, took_s)
                     done.add(queue[0].id)
                 return done
             if self.limits.budget_s is not None and time.monotonic() - self._started_at > self.limits.budget_s:
@@ -156,7 +157,8 @@ class Supervisor:
             self.watcher.tick()
             time.sleep(POLL_S)
         if queue and queue[0].id in launch.begun and not (self.stopping and status == 0):
-            self._record(queue[0], Ending(Status.FAILED, *blame(launch)), launch.spec.name)
+            took_s = time.monotonic() - case_began_at
+            self._record(queue[0], Ending(Status.FAILED, *blame(launch)), launch.spec.name, took_s)
             done.add(queue[0].id)
         return done
 

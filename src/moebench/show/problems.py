@@ -7,7 +7,7 @@ from rich.console import Console
 
 from moebench.reduce.schema import RejectedCase, Report
 from moebench.show.layout import paragraph, title
-from moebench.show.text import counted, some
+from moebench.show.text import clean, counted, some
 from moebench.status import Status
 
 MESSAGE_LIMIT = 400
@@ -36,7 +36,7 @@ def print_problems(report: Report, console: Console) -> None:
     order = list(STYLES)
     for (status, reason, _), entries in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
         what = f"{status}, {reason}" if reason else str(status)
-        message = _shortened(entries[0].message or "no reason was recorded")
+        message = shortened(entries[0].message or "no reason was recorded")
         some_differ = "; figures of the first" if len({entry.message for entry in entries}) > 1 else ""
         paragraph(
             console,
@@ -52,6 +52,7 @@ def _pattern(message: str) -> str:
     return re.sub(r"\d[\d.,]*", "#", message)
 
 
-def _shortened(message: str) -> str:
-    message = " ".join(message.split())
+def shortened(message: str) -> str:
+    """A message as one printable line of bounded length; the report has all of it."""
+    message = clean(" ".join(message.split()))
     return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + " ..."
