@@ -54,7 +54,7 @@ def test_limits_of_time_are_a_second_or_more(here, flag, value):
 
 def test_a_run_folder_that_cannot_be_made_is_refused_before_anything_runs(here):
     (here / "file").touch()
-    assert "--out file/run: the run folder cannot be made" in refused("--out file/run")
+    assert f"--out {here}/file/run: the run folder cannot be made" in refused("--out file/run")
 
 
 def test_a_mistake_is_one_paragraph_and_never_a_traceback(here):

@@ -143,4 +143,4 @@ def _by_nvidia_smi(why_no_nvml: str) -> Gpus:
 
 
 def _mib(text: str) -> int | None:
-    return int(text) * MIB
+    return int(text) * MIB if text.isdigit() else None

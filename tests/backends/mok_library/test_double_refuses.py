@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from tests.backends.mok_library.double import generation
-from tests.backends.mok_library.double.library import Misuse, Trap, install
+from tests.backends.mok_library.double.faults import Misuse, Trap
+from tests.backends.mok_library.double.library import install
 from tests.backends.mok_library.make import library_case, library_step
 
 from moebench.backends.mok import library

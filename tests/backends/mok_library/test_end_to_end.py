@@ -6,13 +6,17 @@ import json
 import pytest
 import torch.distributed as dist
 from tests.backends.mok_library.double import generation
-from tests.backends.mok_library.double.library import Trap, install
-from tests.backends.mok_library.make import CAPACITY, MANY_EXPERTS, SHAPE, library_case, library_step
+from tests.backends.mok_library.double.faults import Trap
+from tests.backends.mok_library.double.library import install
+from tests.backends.mok_library.make import CAPACITY, CPU, MANY_EXPERTS, SHAPE, library_case, library_step
 
 from moebench.backends.mok.capacity import planned_capacity
 from moebench.backends.mok.library import MokLibrary
-from moebench.cases.case import Mode, Precision
+from moebench.cases.case import Implementation, Mode, Precision
 from moebench.rank.check import check, first_failure
+from moebench.rank.execution import Execution
+from moebench.rank.progress import Progress
+from moebench.status import Status
 
 in_both_precisions = pytest.mark.parametrize("precision", [Precision.BF16, Precision.MXFP8])
 in_both_modes = pytest.mark.parametrize("mode", list(Mode))
@@ -50,6 +54,19 @@ def test_inference_is_schedule_and_forward(monkeypatch):
     double = install(monkeypatch, generation.G2)
     library_step(library_case(layers=2, mode=Mode.INFERENCE)).forward()
     assert double.calls == ["create workspace", "build_schedule", "forward", "build_schedule", "forward"]
+
+
+def test_a_whole_execution_is_accepted_and_its_trace_says_which_library_ran(monkeypatch, tmp_path):
+    double = install(monkeypatch, generation.G2)
+    case = library_case(layers=2, implementation=Implementation.LIBRARY)
+    execution = Execution(case, 1, 0, CPU, Progress(tmp_path / "events.jsonl"), lambda: False)
+    execution.run()
+    trace = execution.trace
+    assert (trace.status, trace.message, trace.implementation) == (Status.ACCEPTED, None, "library")
+    assert trace.environment["library"]["library"]["file"] == "/double/mok.py"
+    assert trace.capacity["rank0ReplayRows"] == [256, 256]
+    assert double.calls[-1] == "clear workspaces"
+    assert type(trace).model_validate_json(trace.model_dump_json()) == trace
 
 
 def test_the_constructor_makes_no_collective_call(monkeypatch):

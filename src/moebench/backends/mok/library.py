@@ -70,6 +70,11 @@ class MokLibrary(ManualBackend):
             return "this version of mok, which has no recompute_forward_context, does not run on one rank"
         return _refusal(api, case)
 
+    @classmethod
+    def why_no_cuda_graph(cls, case: Case) -> str | None:
+        """No call of mok waits for the host once its workspace is made, which the eager check before capture does."""
+        return None
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         case = setup.case
