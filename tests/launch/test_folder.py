@@ -38,7 +38,7 @@ def test_others_may_read_but_not_write(here):
 
 def test_a_folder_that_cannot_be_made_is_the_users_mistake(here):
     (here / "file").touch()
-    with pytest.raises(UsageError, match="--out .*/file/run: the run folder cannot be made: "):
+    with pytest.raises(UsageError, match=r"--out .*/file/run: the run folder cannot be made: "):
         create_run_folder(here.joinpath("file", "run").relative_to(here), "quick")
 
 

@@ -15,7 +15,8 @@ from moebench.backends.protocol import Backend
 class Gradients:
     dx_TD: Tensor
     dscores_TK: Tensor
-    dw13_eGD: Tensor
+    dw13_eGD: Tensor | None
+    """None if `deliver_gradients` brings it."""
     dw2_eDF: Tensor
     dshared13_GD: Tensor | None
     dshared2_DF: Tensor | None

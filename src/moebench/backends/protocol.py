@@ -102,6 +102,13 @@ class Backend(ABC):
         x_TD bf16, ids_TK int64 global expert ids, distinct in a token, scores_TK fp32, all on the device.
         """
 
+    def deliver_gradients(self) -> None:
+        """Put weight gradients that the backend has in a layout of its own into the `.grad` of LayerWeights.
+
+        Called once after an untimed backward, before they are checked: no user of the backend makes that copy.
+        """
+        return
+
     def capacity(self) -> dict[str, Any] | None:
         """What the run did with its memory policy, in the report's keys; None where the backend has none."""
         return None

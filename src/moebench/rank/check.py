@@ -38,6 +38,7 @@ def check(step: Step, exchange: Exchange, when: str) -> list[Check]:
     seen: list[tuple[Tensor, Tensor]] = []
     y_TD = step.forward(lambda l, h_TD, y_TD: seen.append((_kept(h_TD, h_TD), _kept(y_TD, h_TD))))
     step.backward(y_TD)
+    step.backend.deliver_gradients()
     del y_TD
     errors: dict[CheckKey, float] = {}
     for l, (h_TD, y_TD) in enumerate(seen):

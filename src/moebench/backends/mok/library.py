@@ -18,7 +18,7 @@ from torch import Tensor
 from moebench.backends.manual import Gradients, ManualBackend
 from moebench.backends.mok import library_api, library_limits
 from moebench.backends.mok.capacity import capacity_from_rows, replay_rows, retained_rows
-from moebench.backends.mok.library_note import Note, joined_gradient_bytes, workspace_bytes
+from moebench.backends.mok.library_note import Note, workspace_bytes
 from moebench.backends.mok.library_plan import plan, rows_by_expert
 from moebench.backends.mok.library_weights import prepare_bf16, prepare_mxfp8
 from moebench.backends.protocol import Setup
@@ -91,6 +91,8 @@ class MokLibrary(ManualBackend):
         ]
         self._workspace: Any | None = None
         self._num_rows_L: list[Tensor | None] = [None] * case.layers
+        self._apart_L: list[tuple[Tensor, Tensor, Tensor, Tensor] | None] = [None] * case.layers
+        """Gradients of gate and up, routed and shared, as mok returned them."""
 
     def note(self) -> Note:
         case = self.setup.case
@@ -102,7 +104,6 @@ class MokLibrary(ManualBackend):
             scope=self.scopes[case.training],
             workspace_bytes=workspace_bytes(case),
             copied_weight_bytes=sum(w.copied_bytes for w in self._weights),
-            joined_gradient_bytes=joined_gradient_bytes(case),
         )
 
     def _joined_workspace(self) -> Any:
@@ -134,6 +135,7 @@ class MokLibrary(ManualBackend):
             workspace, self._config, ids_TK.contiguous(), num_local_experts=self.setup.case.experts_per_rank
         )
         self._num_rows_L[l] = schedule.num_tokens
+        self._apart_L[l] = None
         y_TD, context = mok.forward(
             self._config,
             workspace,
@@ -161,14 +163,16 @@ class MokLibrary(ManualBackend):
         )
         # A version with a gate of the shared expert returns that gate's gradient as the ninth.
         dx_TD, dscores_TK, dgate_eFD, dup_eFD, ddown_eDF, dgate_FD, dup_FD, ddown_DF = gradients[:8]
-        return Gradients(
-            dx_TD,
-            dscores_TK,
-            torch.cat([dgate_eFD, dup_eFD], dim=1),
-            ddown_eDF,
-            torch.cat([dgate_FD, dup_FD]),
-            ddown_DF,
-        )
+        self._apart_L[l] = dgate_eFD, dup_eFD, dgate_FD, dup_FD
+        return Gradients(dx_TD, dscores_TK, None, ddown_eDF, None, ddown_DF)
+
+    def deliver_gradients(self) -> None:
+        """Join gate and up as w13 has them."""
+        for weights, apart in zip(self.setup.weights, self._apart_L, strict=True):
+            if apart is not None:
+                dgate_eFD, dup_eFD, dgate_FD, dup_FD = apart
+                weights.w13_eGD.grad = torch.cat([dgate_eFD, dup_eFD], dim=1)
+                weights.shared13_GD.grad = torch.cat([dgate_FD, dup_FD])
 
     def capacity(self) -> dict[str, Any] | None:
         """Rows that mok scheduled in the last iteration, over all ranks, and those that backward replayed of them:
