@@ -46,6 +46,13 @@ def test_threads_are_shared_out_and_never_none(monkeypatch):
     assert [torchrun.environment(ranks)["OMP_NUM_THREADS"] for ranks in (1, 2, 3, 16)] == ["8", "4", "2", "1"]
 
 
+def test_threads_that_wait_do_not_spin_unless_asked_to(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert torchrun.environment(2)["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert torchrun.environment(2)["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
 def test_sockets_of_collectives_are_on_loopback():
     env = torchrun.environment(2)
     names = [name for _, name in socket.if_nameindex()]

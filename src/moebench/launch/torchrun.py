@@ -63,13 +63,19 @@ def environment(ranks: int) -> dict[str, str]:
     }
     threads = max(1, available_cores() // ranks)
     interface = loopback_interface()
-    return env | {
-        "OMP_NUM_THREADS": str(threads),
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": interface,
-        "PYTHONUNBUFFERED": "1",
-        "MOEBENCH_SUPERVISOR_PID": str(os.getpid()),
-    }
+    # Threads that spin at OpenMP's barriers wait for whole time slices once anything else wants a core: an iteration
+    # of 15 ms took up to 760 ms on a busy machine of 2 cores.
+    return (
+        {"OMP_WAIT_POLICY": "PASSIVE"}
+        | env
+        | {
+            "OMP_NUM_THREADS": str(threads),
+            "GLOO_SOCKET_IFNAME": interface,
+            "NCCL_SOCKET_IFNAME": interface,
+            "PYTHONUNBUFFERED": "1",
+            "MOEBENCH_SUPERVISOR_PID": str(os.getpid()),
+        }
+    )
 
 
 def available_cores() -> int:

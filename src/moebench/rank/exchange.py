@@ -53,12 +53,12 @@ class Exchange:
         moves, and the result is x itself.
         """
         x = x.contiguous()
-        if self.world_size == 1:
-            return Pending(x, None)
-        out = torch.empty((sum(receive_rows), *x.shape[1:]), dtype=x.dtype, device=x.device)
         row_bytes = x.shape[1:].numel() * x.element_size()
         self.ledger.tx_bytes[kind] += (sum(send_rows) - send_rows[self.rank]) * row_bytes
         self.ledger.rx_bytes[kind] += (sum(receive_rows) - receive_rows[self.rank]) * row_bytes
+        if self.world_size == 1:
+            return Pending(x, None)
+        out = torch.empty((sum(receive_rows), *x.shape[1:]), dtype=x.dtype, device=x.device)
         flat_in = x.view(-1).view(torch.uint8)
         flat_out = out.view(-1).view(torch.uint8)
         work = dist.all_to_all_single(
