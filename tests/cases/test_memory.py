@@ -82,14 +82,17 @@ def test_a_gpu_has_its_memory_for_itself():
     assert why_not_here(case, Machine(cores=2, available_bytes=GIB, gpu_bytes=(80 * GIB,) * 8)) is None
     reason = why_not_here(case, Machine(cores=2, available_bytes=GIB, gpu_bytes=(4 * GIB,) * 8))
     assert reason is not None
-    assert "its GPU has 4.0 GiB" in reason
+    assert "the GPU has 4.0 GiB" in reason
 
 
-def test_too_few_gpus_leave_a_case_to_the_cpu():
-    machine = Machine(cores=2, available_bytes=10 * GIB, gpu_bytes=(80 * GIB,))
-    assert not machine.uses_gpus(2)
-    assert machine.uses_gpus(1)
-    assert why_not_here(small(), machine) is None
+def test_too_few_gpus_are_shared_by_the_ranks():
+    case = gb300()["mok-inference-ep8-bf16-native-single_layer-i1-F3072"]
+    needed = needed_bytes_per_rank(case, Machine(cores=2, available_bytes=0, gpu_bytes=(GIB,)))
+    two = (4 * needed, 4 * needed)
+    assert why_not_here(case, Machine(cores=2, available_bytes=0, gpu_bytes=two)) is None
+    reason = why_not_here(case, Machine(cores=2, available_bytes=0, gpu_bytes=(4 * needed - 1,) * 2))
+    assert reason is not None
+    assert "4 ranks share a GPU" in reason
 
 
 def test_an_impossible_case_and_a_hard_limit_come_before_memory():

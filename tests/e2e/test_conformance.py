@@ -9,8 +9,11 @@ from tests.e2e.sweeping import moebench, report, traces
 
 pytestmark = pytest.mark.e2e
 
-CHOSEN = ["*-ep1-*", "*-ep2-*", "*-ep4-*-i0-*", "*-ep4-*-E32-K1", "*-ep4-*-packing-A-*"]
-"""Of the cases at 4 ranks: an empty rank, more experts than ranks squared, chained layers."""
+CHOSEN = [
+    *("*-ep1-*", "*-ep2-*-i0-*", "*-ep2-*-i2-F32", "*-ep2-*-T1", "*-ep2-*-K8", "*-ep2-*-width-*", "*-ep2-*-packing-*"),
+    *("*-ep4-*-i0-*", "*-ep4-*-E32-K1", "*-ep4-*-packing-*"),
+]
+"""All that is odd at 2 ranks; at 4 an empty rank, more experts than ranks squared, chained layers."""
 FLAGS = ["--matrix", "conformance", *(flag for glob in CHOSEN for flag in ("-k", glob))]
 D = 64
 

@@ -18,7 +18,7 @@ from moebench.backends.mxfp8_experts import ROW_BLOCK, Mxfp8Experts
 from moebench.backends.piece import Piece, Splits, lay_out, take_out
 from moebench.backends.protocol import Backend, Setup
 from moebench.backends.rows import count, pack_by_expert, round_up, sort_slots
-from moebench.backends.shared import shared_backward, shared_forward
+from moebench.backends.shared import shared_expert
 from moebench.backends.swiglu import swiglu, swiglu_backward
 from moebench.cases.case import PIPELINES, Case, Precision
 from moebench.quant.mxfp8 import Recipe
@@ -61,7 +61,7 @@ class TorchBackend(Backend):
         shared_TD = None
         if case.shape.S:
             stages.mark("shared expert")
-            shared_TD = apply(_Shared, x_TD, weights.shared13_GD, weights.shared2_DF)
+            shared_TD = shared_expert(x_TD, weights.shared13_GD, weights.shared2_DF)
         flight.land()
         stages.mark("dispatch done")
         out_ND = apply(_ExpertRows, arriving_ND, weights.w13_eGD, weights.w2_eDF, piece, self._experts[l])
@@ -152,19 +152,6 @@ class _Combine(torch.autograd.Function):
         rows_SD, place_TK, scores_TK = ctx.saved_tensors
         drows_SD, dscores_TK = combine_backward(rows_SD, place_TK, scores_TK, dy_TD)
         return drows_SD, None, dscores_TK, dy_TD if ctx.has_shared else None
-
-
-class _Shared(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
-        shared = shared_forward(x_TD, w13_GD, w2_DF)
-        ctx.save_for_backward(x_TD, shared.h13_TG, w13_GD, w2_DF)
-        return shared.y_TD
-
-    @staticmethod
-    def backward(ctx: Any, *dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        g = shared_backward(dy[0].contiguous(), *ctx.saved_tensors)
-        return g.dx_TD, g.dw13_GD, g.dw2_DF
 
 
 class _ExpertRows(torch.autograd.Function):

@@ -16,7 +16,7 @@ GPU_PROCESS_BYTES = 600 * MIB
 
 @dataclass(frozen=True)
 class Machine:
-    """One host. Ranks run on its GPUs, one each, where it has enough of them, else all on its CPU."""
+    """One host. Ranks run on its GPUs, several on one where there are too few; without any on its CPU."""
 
     cores: int
     available_bytes: int
@@ -24,12 +24,9 @@ class Machine:
     gpu_bytes: tuple[int, ...] = ()
     """Memory of each visible GPU."""
 
-    def uses_gpus(self, ep: int) -> bool:
-        return 0 < ep <= len(self.gpu_bytes)
-
-    def process_bytes(self, ep: int) -> int:
+    def process_bytes(self) -> int:
         """Bytes that a rank's process takes where its tensors live, before any work."""
-        return GPU_PROCESS_BYTES if self.uses_gpus(ep) else CPU_PROCESS_BYTES
+        return GPU_PROCESS_BYTES if self.gpu_bytes else CPU_PROCESS_BYTES
 
 
 def this_machine() -> Machine:

@@ -15,7 +15,7 @@ def needed_bytes_per_rank(case: Case, machine: Machine) -> int | None:
     """
     if case.unsupported:
         return None
-    return memory_bytes_per_rank(case) + machine.process_bytes(case.ep)
+    return memory_bytes_per_rank(case) + machine.process_bytes()
 
 
 def why_not_here(case: Case, machine: Machine) -> str | None:
@@ -30,12 +30,15 @@ def why_not_here(case: Case, machine: Machine) -> str | None:
 
 
 def _why_no_room(ranks: int, needed_bytes: int, machine: Machine) -> str | None:
-    """GPU ranks need room on their own device; CPU ranks share the host's memory."""
-    if machine.uses_gpus(ranks):
+    """Ranks take GPUs in turn, and share them if there are too few; CPU ranks share the host's memory."""
+    if machine.gpu_bytes:
+        sharing = -(-ranks // len(machine.gpu_bytes))
         smallest = min(machine.gpu_bytes[:ranks])
-        if needed_bytes <= smallest:
+        if sharing * needed_bytes <= smallest:
             return None
-        return f"a rank needs {needed_bytes / GIB:.1f} GiB (modeled), its GPU has {smallest / GIB:.1f} GiB"
+        each = f"a rank needs {needed_bytes / GIB:.1f} GiB (modeled)"
+        shared = f", {sharing} ranks share a GPU" if sharing > 1 else ""
+        return f"{each}{shared}, and the GPU has {smallest / GIB:.1f} GiB"
     if ranks * needed_bytes <= machine.available_bytes:
         return None
     return (

@@ -53,6 +53,8 @@ def _refuse_other_work(one: Case, other: Case, run: Path, other_run: Path) -> No
         "imbalance of its layers": (one.layer_imbalances, other.layer_imbalances),
         "seed": (one.measure.seed, other.measure.seed),
         "capacity": (one.capacity, other.capacity),
+        "use of CUDA graphs": (one.measure.cuda_graph, other.measure.cuda_graph),
+        "flush of L2": (one.measure.l2_flush, other.measure.l2_flush),
     }
     for name, (a, b) in meanings.items():
         if a != b:

@@ -3,13 +3,10 @@
 Backward needs no fork of its own: autograd runs a function on the stream of its forward, and orders the streams.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from moebench.backends.autograd import apply
-from moebench.backends.shared import shared_backward, shared_forward
+from moebench.backends.shared import shared_expert
 
 
 class SharedBeside:
@@ -21,11 +18,11 @@ class SharedBeside:
     def fork(self, x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
         """y_TD, to be used after `join` only."""
         if self._stream is None:
-            return apply(_Shared, x_TD, w13_GD, w2_DF)
+            return shared_expert(x_TD, w13_GD, w2_DF)
         self._stream.wait_stream(torch.cuda.current_stream())
         x_TD.record_stream(self._stream)  # also for backward: x must not be freed while either pass may read it
         with torch.cuda.stream(self._stream):
-            return apply(_Shared, x_TD, w13_GD, w2_DF)
+            return shared_expert(x_TD, w13_GD, w2_DF)
 
     def join(self, y_TD: Tensor) -> Tensor:
         if self._stream is not None:
@@ -33,16 +30,3 @@ class SharedBeside:
             current.wait_stream(self._stream)
             y_TD.record_stream(current)
         return y_TD
-
-
-class _Shared(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x_TD: Tensor, w13_GD: Tensor, w2_DF: Tensor) -> Tensor:
-        shared = shared_forward(x_TD, w13_GD, w2_DF)
-        ctx.save_for_backward(x_TD, shared.h13_TG, w13_GD, w2_DF)
-        return shared.y_TD
-
-    @staticmethod
-    def backward(ctx: Any, *dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        g = shared_backward(dy[0].contiguous(), *ctx.saved_tensors)
-        return g.dx_TD, g.dw13_GD, g.dw2_DF
