@@ -118,7 +118,7 @@ def test_counted_bytes_are_the_exact_rows_times_bytes_a_row(run, rows):
             wanted = {kind: sent * size for kind, size in sent_row.items()}
             wanted |= {kind: returned * size for kind, size in returned_row.items()}
             counted = {k: b for k, b in trace["tx_bytes_by_kind"].items() if k not in ("metadata", "replay")}
-            assert counted == (wanted if row["ep"] > 1 else {}), id
+            assert counted == wanted, id
 
 
 def bytes_a_row(row):

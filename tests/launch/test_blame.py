@@ -11,7 +11,7 @@ from moebench.status import Reason
 PEER_LOST = "RuntimeError in timing: [pair.cc:547] Connection closed by peer [127.0.0.1]:42"
 
 
-def left(tmp_path, failures=(), died=(), oom=False, log=b"", torchrun_log=b""):
+def left(tmp_path, failures=(), died=(), oom=False, log=b"", torchrun_log=b"", status=1):
     """What a launch left: (rank, exit code, second) by torchrun, (rank, error) by the ranks, and logs."""
     (tmp_path / "rank.log").write_bytes(log)
     (tmp_path / "torchrun.log").write_bytes(torchrun_log)
@@ -19,6 +19,7 @@ def left(tmp_path, failures=(), died=(), oom=False, log=b"", torchrun_log=b""):
         failures=lambda: [{"rank": rank, "exit_code": code, "time": time} for rank, code, time in failures],
         died=[(rank, Event(0.0, 1, "died", "a-case", 1, error)) for rank, error in died],
         oom_killed=lambda: oom,
+        exit_status=status,
         rank_log=lambda rank: tmp_path / "rank.log",
         spec=SimpleNamespace(folder=tmp_path),
     )
@@ -59,10 +60,14 @@ def test_where_all_lost_a_peer_the_first_is_named(tmp_path, died):
     assert blame(left(tmp_path, died=died)) == (Reason.CRASHED, f"rank 1: {PEER_LOST}")
 
 
-def test_a_torchrun_that_ends_silently_is_quoted(tmp_path):
-    reason, message = blame(left(tmp_path, torchrun_log=b"address already in use\n"))
+@pytest.mark.parametrize(
+    ("status", "how"), [(0, "ended with status 0"), (1, "ended with status 1"), (-9, "was killed by SIGKILL")]
+)
+def test_a_torchrun_that_ends_without_a_failed_rank_is_quoted(tmp_path, status, how):
+    reason, message = blame(left(tmp_path, torchrun_log=b"address already in use\n", status=status))
     assert reason is Reason.CRASHED
-    assert message == "torchrun ended without saying why: address already in use"
+    assert message.startswith(f"torchrun {how}, and no rank said why")
+    assert message.endswith("; its last words: address already in use")
 
 
 def test_tail_is_the_last_lines_of_any_bytes(tmp_path):

@@ -191,7 +191,8 @@ def _run(
     console.print(
         f"{counted(len(runnable), 'case')} in {len(launches_s)} launch{'es' if len(launches_s) > 1 else ''}"
         + (f" ({cannot} more cannot run here)" if cannot else "")
-        + f", about {seconds_text(total_s)}; run folder {_short(run)}"
+        + f", about {seconds_text(total_s)}; run folder {_short(run)}",
+        soft_wrap=True,
     )
     limits = Limits(
         start_up_s=start_timeout or 60 + 6 * max(launches_s.values()),

@@ -22,6 +22,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "collectives": dist.get_backend(),
         "threads": torch.get_num_threads(),
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "cores": os.cpu_count(),
         "cuda": torch.version.cuda,
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
