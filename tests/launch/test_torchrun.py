@@ -42,7 +42,7 @@ def test_what_an_outer_launcher_set_is_not_inherited(monkeypatch):
 
 
 def test_threads_are_shared_out_and_never_none(monkeypatch):
-    monkeypatch.setattr(torchrun, "available_cores", lambda: 8)
+    monkeypatch.setattr(torchrun, "usable_cores", lambda root: 8)
     assert [torchrun.environment(ranks)["OMP_NUM_THREADS"] for ranks in (1, 2, 3, 16)] == ["8", "4", "2", "1"]
 
 

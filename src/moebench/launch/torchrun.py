@@ -5,6 +5,8 @@ import socket
 import sys
 from pathlib import Path
 
+from moebench.cases.machine import usable_cores
+
 LOOPBACK = "127.0.0.1"
 
 _INHERITED = (
@@ -61,7 +63,7 @@ def environment(ranks: int) -> dict[str, str]:
         for key, value in os.environ.items()
         if key not in _INHERITED and not key.startswith(_INHERITED_PREFIXES)
     }
-    threads = max(1, available_cores() // ranks)
+    threads = max(1, usable_cores(Path("/")) // ranks)
     interface = loopback_interface()
     # Threads that spin at OpenMP's barriers wait for whole time slices once anything else wants a core: an iteration
     # of 15 ms took up to 760 ms on a busy machine of 2 cores.
@@ -76,8 +78,3 @@ def environment(ranks: int) -> dict[str, str]:
             "MOEBENCH_SUPERVISOR_PID": str(os.getpid()),
         }
     )
-
-
-def available_cores() -> int:
-    """Cores that this process may use, which a container or taskset may have cut down."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

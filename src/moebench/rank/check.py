@@ -138,9 +138,4 @@ def _norm_backward(y_TD: Tensor, dh_TD: Tensor) -> Tensor:
 
 def first_failure(checks: list[Check]) -> str | None:
     """The first failed check in words, or None."""
-    for check in checks:
-        if not check.passed:
-            layer = "" if check.layer is None else f" of layer {check.layer}"
-            error = "not finite" if check.error is None else f"{check.error:.4g}"
-            return f"{check.metric} of {check.tensor}{layer} is {error}, limit {check.limit:g} ({check.when} timing)"
-    return None
+    return next((check.in_words() for check in checks if not check.passed), None)

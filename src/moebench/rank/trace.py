@@ -55,6 +55,11 @@ class Check(_Model):
     def passed(self) -> bool:
         return self.error is not None and self.error <= self.limit
 
+    def in_words(self) -> str:
+        layer = "" if self.layer is None else f" of layer {self.layer}"
+        error = "not finite" if self.error is None else f"{self.error:.4g}"
+        return f"{self.metric} of {self.tensor}{layer} is {error}, limit {self.limit:g} ({self.when} timing)"
+
 
 class Realised(_Model):
     """The workload as this rank saw it, counted from the ids it was given."""

@@ -10,7 +10,7 @@ from moebench.cases.case import Case
 from moebench.cases.limits import limits
 from moebench.cases.routing import remote_rows, route, routing_sha256
 from moebench.cases.work import rows_per_rank
-from moebench.rank.trace import Check, RankTrace, Realised
+from moebench.rank.trace import RankTrace, Realised
 from moebench.reduce.metrics import case_times, first_invalid_time
 from moebench.reduce.traces import Delivered
 from moebench.status import Reason, Status
@@ -181,14 +181,8 @@ def _other_limit(case: Case, trace: RankTrace) -> str | None:
 def _failed_check(trace: RankTrace) -> str | None:
     for check in trace.checks:
         if not check.passed:
-            return f"rank {trace.rank}: {_said(check)}"
+            return f"rank {trace.rank}: {check.in_words()}"
     return None
-
-
-def _said(check: Check) -> str:
-    layer = "" if check.layer is None else f" of layer {check.layer}"
-    error = "not finite" if check.error is None else f"{check.error:.4g}"
-    return f"{check.metric} of {check.tensor}{layer} is {error}, limit {check.limit:g} ({check.when} timing)"
 
 
 def _unchecked(case: Case, trace: RankTrace) -> str | None:
