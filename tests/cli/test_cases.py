@@ -119,7 +119,7 @@ def test_impossible_cases_say_why_in_json_and_on_standard_error():
         ("--hidden 4", ["--hidden 4", "greater than or equal to 8"]),
         ("--experts 99999999999999999999", ["--experts", "less than or equal to 32768"]),
         ("--ffn 64,2", ["--ffn 2", "greater than or equal to 8"]),
-        ("--matrix nope", ["nope", "gb300, h200, quick"]),
+        ("--matrix nope", ["nope", "gb300, h200, nvlink, quick"]),
         ("--pipeline mega --precision bf16", ["quick.toml", "--precision bf16", "--pipeline mega"]),
         ("-k nothing", ["quick.toml", "-k nothing"]),
     ],

@@ -4,7 +4,7 @@ All ranks gather x, ids and scores; each computes its own experts, one at a time
 summed over ranks. Legend: N = P*T tokens of all ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -59,15 +59,13 @@ def reference_layer(
 
 @dataclass(frozen=True)
 class ReferenceGradients:
-    """Gradients of one layer in fp32; those of the weights are of this rank's experts, and of its own tokens for
-    the shared expert."""
+    """Gradients of one layer in fp32, but for those of its experts' weights; the shared expert's are of this rank's
+    own tokens."""
 
     dx_TD: Tensor
     dscores_TK: Tensor
     dscores_size_TK: Tensor
     """The size that an inner product of such vectors has, ||out|| * ||dy|| / sqrt(D), whatever cancels in it."""
-    dw13_eGD: Tensor
-    dw2_eDF: Tensor
     dshared13_GD: Tensor
     dshared2_DF: Tensor
 
@@ -80,14 +78,17 @@ def reference_gradients(
     weights: LayerWeights,
     rank: int,
     world_size: int,
+    expert_gradients: Callable[[int, Tensor, Tensor], None],
 ) -> ReferenceGradients:
-    """Gradients of `reference_layer` by autograd through one expert at a time. Collective."""
+    """Gradients of `reference_layer` by autograd through one expert at a time. Collective.
+
+    `expert_gradients(local, dw13_GD, dw2_DF)` sees those of each of this rank's experts: all of them together, in fp32,
+    would take twice the memory of the weights.
+    """
     T = x_TD.shape[0]
     x_ND, ids_NK, scores_NK, dy_ND = gather(world_size, x_TD, ids_TK, scores_TK, dy_TD)
     dx_ND, dscores_NK = torch.zeros_like(x_ND), torch.zeros_like(scores_NK)
     size_NK = torch.zeros_like(scores_NK)
-    dw13_eGD = torch.zeros_like(weights.w13_eGD, dtype=torch.float32)
-    dw2_eDF = torch.zeros_like(weights.w2_eDF, dtype=torch.float32)
     for local, expert in _local_experts(weights, rank):
         token_H, slot_H = torch.nonzero(ids_NK == expert, as_tuple=True)
         leaves = _leaves(x_ND[token_H], weights.w13_eGD[local], weights.w2_eDF[local], scores_NK[token_H, slot_H])
@@ -95,7 +96,8 @@ def reference_gradients(
             x_HD, w13_GD, w2_DF, scores_H = leaves
             out_HD = _mlp(x_HD, w13_GD, w2_DF)
             y_HD = out_HD * scores_H.unsqueeze(1)
-        dx_HD, dw13_eGD[local], dw2_eDF[local], dscores_H = torch.autograd.grad(y_HD, leaves, dy_ND[token_H])
+        dx_HD, dw13_GD, dw2_DF, dscores_H = torch.autograd.grad(y_HD, leaves, dy_ND[token_H])
+        expert_gradients(local, dw13_GD, dw2_DF)
         dx_ND.index_add_(0, token_H, dx_HD)
         dscores_NK[token_H, slot_H] = dscores_H
         norms_H = out_HD.detach().norm(dim=1) * dy_ND[token_H].norm(dim=1)
@@ -106,9 +108,7 @@ def reference_gradients(
     with torch.enable_grad():
         y_TD = _mlp(*leaves)
     dshared_TD, dshared13_GD, dshared2_DF = torch.autograd.grad(y_TD, leaves, dy_TD.detach().float())
-    return ReferenceGradients(
-        dx_ND[mine] + dshared_TD, dscores_NK[mine], size_NK[mine], dw13_eGD, dw2_eDF, dshared13_GD, dshared2_DF
-    )
+    return ReferenceGradients(dx_ND[mine] + dshared_TD, dscores_NK[mine], size_NK[mine], dshared13_GD, dshared2_DF)
 
 
 def _local_experts(weights: LayerWeights, rank: int) -> Iterator[tuple[int, int]]:

@@ -19,6 +19,9 @@ BUILT_IN = {
     "mok": "moebench.backends.mok.portable:MokBackend",
 }
 
+HIDDEN = {"faulty": "moebench.backends.faulty:FaultyBackend"}
+"""Found by name, and listed nowhere."""
+
 LIBRARIES = {
     "dist_moe": "moebench.backends.dist_moe.library:DistMoeLibrary",
     "mok": "moebench.backends.mok.library:MokLibrary",
@@ -45,8 +48,9 @@ def load_backend(text: str) -> type[Backend]:
     """
     if ":" in text:
         return _checked(text, _import(text))
-    if text in BUILT_IN:
-        return _checked(text, _import(BUILT_IN[text]))
+    ours = BUILT_IN | HIDDEN
+    if text in ours:
+        return _checked(text, _import(ours[text]))
     for point in entry_points(group=BACKENDS_GROUP):
         if point.name == text:
             return _checked(text, point.load())
@@ -73,13 +77,15 @@ def _checked(text: str, loaded: Any) -> type[Backend]:
     if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
         raise UsageError(f"{text} is not a subclass of moebench.backends.protocol.Backend.")
     name = getattr(loaded, "name", None)
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-        raise UsageError(f"{text}: its `name` is {name!r}; it becomes part of case ids: letters, digits and _ only.")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", name):
+        raise UsageError(
+            f"{text}: its `name` is {name!r}; it becomes part of case ids: at most 80 letters, digits and _."
+        )
     for precision, pipelines in dict(getattr(loaded, "pipelines", {})).items():
         if precision not in list(Precision) or not set(pipelines) <= set(Pipeline):
             known = ", ".join(Pipeline)
             raise UsageError(f"{text}: its `pipelines` has {precision}: {pipelines}; known pipelines are {known}.")
-    if ":" in text and name in backend_names():
+    if ":" in text and name in {*backend_names(), *HIDDEN}:
         raise UsageError(f"{text}: its `name` {name!r} is that of a registered backend; choose another.")
     return loaded
 

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from functools import cached_property
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -52,8 +53,16 @@ PIPELINES: dict[str, dict[Precision, tuple[Pipeline, ...]]] = {
 }
 """The pipelines of each backend that a matrix can name without importing it."""
 
-SHAPE_AXES = ("T", "D", "E", "K")
+ShapeAxis = Literal["T", "D", "E", "K"]
+
+SHAPE_AXES: tuple[ShapeAxis, ...] = ("T", "D", "E", "K")
 """Axes that an id names only where they differ from the matrix's own shape, in this order."""
+
+ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]{0,39}$")]
+"""Part of case ids, and so of folder names."""
+
+Profile = Annotated[list[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=1, max_length=1000)]
+"""The imbalance of each layer."""
 
 
 class _Frozen(BaseModel):
@@ -97,7 +106,7 @@ class Capacity(_Frozen):
 class Case(_Frozen):
     """One row of the report, with everything a rank needs to do it."""
 
-    backend: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    backend: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,79}$")
     backend_path: str | None = Field(default=None, description="package.module:Class; none: a registered name")
     implementation: Implementation = Implementation.PORTABLE
     mode: Mode
@@ -107,9 +116,9 @@ class Case(_Frozen):
     category: Category
     shape: Shape
     imbalance: float = Field(ge=0, description="rows of rank 0 over T*K; 1.0 in packing")
-    profile: str | None = Field(default=None, description="packing: letter of the profile")
-    layer_imbalances: tuple[float, ...] = Field(description="imbalance of each layer")
-    overridden: tuple[str, ...] = Field(default=(), description="shape axes that differ from the matrix")
+    profile: ProfileName | None = Field(default=None, description="packing: letter of the profile")
+    layer_imbalances: tuple[float, ...] = Field(min_length=1, max_length=1000, description="imbalance of each layer")
+    overridden: tuple[ShapeAxis, ...] = Field(default=(), description="shape axes that differ from the matrix")
     measure: Measure = Measure()
     capacity: Capacity = Capacity()
     unsupported: str | None = Field(default=None, description="why no backend can do it, if so")

@@ -1,6 +1,7 @@
 """What the machine at hand offers: cores, memory that is free now, GPUs. Needs no torch."""
 
 import os
+import platform
 import subprocess
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,6 +24,9 @@ class Machine:
     """Host memory that can be used without swapping, for all ranks together."""
     gpu_bytes: tuple[int, ...] = ()
     """Memory of each visible GPU."""
+    processor: str = ""
+    gpu_names: tuple[str, ...] = ()
+    """Name and driver of each visible GPU."""
 
     def process_bytes(self) -> int:
         """Bytes that a rank's process takes where its tensors live, before any work."""
@@ -31,8 +35,22 @@ class Machine:
 
 def this_machine() -> Machine:
     """The machine this runs on, as it is now."""
-    root = Path("/")
-    return Machine(cores=usable_cores(root), available_bytes=available_bytes(root), gpu_bytes=_gpu_bytes())
+    root, gpus = Path("/"), _gpus()
+    return Machine(
+        cores=usable_cores(root),
+        available_bytes=available_bytes(root),
+        gpu_bytes=tuple(size for size, _ in gpus),
+        processor=processor(root),
+        gpu_names=tuple(name for _, name in gpus),
+    )
+
+
+def processor(root: Path) -> str:
+    """The processor's name, as well as the system tells it. `root` stands for /."""
+    for line in (_read(root / "proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def available_bytes(root: Path) -> int:
@@ -111,30 +129,35 @@ def _number(text: str | None) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _gpu_bytes() -> tuple[int, ...]:
-    """Memory of each visible NVIDIA GPU; empty without a driver or a GPU."""
-    found = _gpu_bytes_by_nvml() or _gpu_bytes_by_nvidia_smi()
+def _gpus() -> list[tuple[int, str]]:
+    """Memory, and name with driver, of each visible NVIDIA GPU; empty without a driver or a GPU."""
+    found = _gpus_by_nvml() or _gpus_by_nvidia_smi()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return found if visible is None else found[: len([name for name in visible.split(",") if name.strip()])]
 
 
-def _gpu_bytes_by_nvml() -> tuple[int, ...]:
+def _gpus_by_nvml() -> list[tuple[int, str]]:
     try:
         nvml = import_module("pynvml")  # the module of nvidia-ml-py
         nvml.nvmlInit()
     except Exception:  # NVML has many ways to be absent, and none of them is the user's mistake.
-        return ()
+        return []
     try:
+        driver = nvml.nvmlSystemGetDriverVersion()
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        return tuple(int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles)
+        return [
+            (int(nvml.nvmlDeviceGetMemoryInfo(handle).total), f"{nvml.nvmlDeviceGetName(handle)}, driver {driver}")
+            for handle in handles
+        ]
     finally:
         nvml.nvmlShutdown()
 
 
-def _gpu_bytes_by_nvidia_smi() -> tuple[int, ...]:
-    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+def _gpus_by_nvidia_smi() -> list[tuple[int, str]]:
+    query = ["nvidia-smi", "--query-gpu=memory.total,driver_version,name", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-        return tuple(int(line) * MIB for line in answer.splitlines() if line.strip())
+        rows = [[part.strip() for part in line.split(",", 2)] for line in answer.splitlines() if line.strip()]
+        return [(int(size) * MIB, f"{name}, driver {driver}") for size, driver, name in rows]
     except (OSError, ValueError, subprocess.SubprocessError):
-        return ()
+        return []

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from moebench.cases.case import Capacity, Category, Measure, Mode, Pipeline, Precision
+from moebench.cases.case import Capacity, Category, Measure, Mode, Pipeline, Precision, Profile, ProfileName
 from moebench.cases.shape import Shape
 from moebench.errors import UsageError
 from moebench.reading import MIB, read_user_file
@@ -70,10 +70,7 @@ class Matrix(BaseModel):
     shape: Shape
     measure: Measure = Measure()
     capacity: Capacity = Capacity()
-    profiles: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")],
-        Annotated[list[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=1)],
-    ] = {}
+    profiles: dict[ProfileName, Profile] = {}
     sweep: list[Block] = Field(min_length=1)
 
 

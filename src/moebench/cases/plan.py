@@ -1,13 +1,16 @@
 """The plan of a run: what was asked, case by case, before anything is launched. It is the file plan.json."""
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from moebench.cases.case import Case, Measure
+from moebench.cases.case import Case, Measure, Profile, ProfileName
+from moebench.cases.routing import rows_per_expert
 from moebench.cases.shape import Shape
 from moebench.errors import UsageError
-from moebench.reading import MIB, read_user_file
+from moebench.reading import MIB, first_problem, read_user_file
 
 SCHEMA_VERSION = 1
 
@@ -18,6 +21,7 @@ class Planned(BaseModel):
     model_config = ConfigDict(frozen=True)
     case: Case
     unsupported: str | None = Field(default=None, description="reason; none: it will be launched")
+    stale: str | None = Field(default=None, description="what has changed since it was measured")
 
 
 class Plan(BaseModel):
@@ -28,8 +32,9 @@ class Plan(BaseModel):
     matrix: str
     shape: Shape
     measure: Measure
-    profiles: dict[str, list[float]]
+    profiles: dict[ProfileName, Profile]
     notes: list[str] = []
+    asked: dict[str, Any] = Field(default={}, description="options of the sweep, by which a resumed one selects again")
     cases: list[Planned]
 
     def runnable(self) -> list[Case]:
@@ -37,22 +42,40 @@ class Plan(BaseModel):
 
 
 def load_plan(run: Path) -> Plan:
-    """The plan of a run folder. Raises UsageError where there is none or it cannot be read."""
+    """The plan of a run folder. Raises UsageError where there is none, it cannot be read, or no case of it could be."""
     path = run / "plan.json"
     if not path.exists():
         raise UsageError(f"{run}: not a run folder: it has no plan.json. Name a folder that `moebench sweep` made.")
     try:
         plan = Plan.model_validate_json(read_user_file(path, 256 * MIB, "the plan.json that a sweep wrote"))
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "the file"
-        raise UsageError(
-            f"{path}: {where}: {problem['msg']}. It is not a plan of this version of moebench; run the sweep again."
-        ) from error
+        raise UsageError(f"{path}: {first_problem(error)}. {_NOT_OURS}") from error
     if plan.schema_version > SCHEMA_VERSION:
         raise UsageError(
             f"{path}: schema_version {plan.schema_version} is newer than {SCHEMA_VERSION}: update moebench."
         )
     if not plan.cases:
         raise UsageError(f"{path}: `cases` is empty, so there is nothing to reduce.")
+    contradiction = _contradiction(plan)
+    if contradiction is not None:
+        raise UsageError(f"{path}: {contradiction}. {_NOT_OURS}")
     return plan
+
+
+_NOT_OURS = "It is not a plan of this version of moebench; run the sweep again."
+
+
+def _contradiction(plan: Plan) -> str | None:
+    """What no sweep would have planned: a case twice, or one that nobody could route."""
+    for case_id, times in Counter(planned.case.id for planned in plan.cases).items():
+        if times > 1:
+            return f"{case_id} is there {times} times"
+    for case in plan.runnable():
+        if case.unsupported is not None:
+            continue
+        try:
+            for imbalance in set(case.layer_imbalances):
+                rows_per_expert(case.shape.T, case.shape.K, case.shape.E, case.ep, imbalance)
+        except ValueError as error:
+            return f"{case.id}: {error}"
+    return None

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32]
 Counts = NDArray[np.int64]
 
+MOST_ROWS = 2**28
+"""Of one layer over all ranks. Each rank holds the ids of all, as int32."""
+
 
 def _evenly(totals: Counts, parts: int) -> Counts:
     """Split each total into `parts` integers that differ by at most 1, larger ones first: [n] to [n, parts]."""
@@ -37,6 +40,8 @@ def rows_per_expert(T: int, K: int, E: int, ep: int, imbalance: float) -> Counts
     if not 0 <= imbalance <= ep:
         raise ValueError(f"imbalance {imbalance:g} is outside 0..{ep}: ep={ep} ranks share {ep}*T*K rows")
     hot, total = hot_rows(T, K, imbalance), ep * T * K
+    if total > MOST_ROWS:
+        raise ValueError(f"ep*T*K={total} rows in a layer are more than can be routed ({MOST_ROWS})")
     if ep == 1 and imbalance != 1:
         raise ValueError(f"imbalance {imbalance:g} is impossible at ep=1: the only rank receives every row")
     rows_P = np.array([hot])

@@ -107,13 +107,38 @@ def _selection(
     return select_cases(loaded, flags)
 
 
+SELECTING = tuple(inspect.signature(_selection).parameters)
+"""Names of the options that choose cases."""
+
+
+def asked_for(given: dict[str, Any], selection: "Selection") -> dict[str, Any]:
+    """The options that chose these cases, as a plan records them: `select_again` takes them in any working folder."""
+    options = {name: given[name] for name in SELECTING if given[name] is not None}
+    if given["matrix"] != selection.matrix.name:
+        options["matrix"] = str(selection.matrix.path.resolve())
+    return options
+
+
+def select_again(asked: dict[str, Any]) -> "Selection":
+    """The cases that recorded options choose now. Raises UsageError where the matrix is gone or has gone bad."""
+    unknown = [name for name in asked if name not in SELECTING]
+    if unknown or not isinstance(asked.get("matrix"), str):
+        raise UsageError(f"the plan's `asked` has no matrix, or options that are unknown here: {', '.join(unknown)}")
+    return _selection(**asked)
+
+
 def takes_selection(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all options that choose cases; it receives the result as its parameter `selection`."""
+    """Give a command all options that choose cases; it receives the result as its parameter `selection`, and what
+    was asked for as `asked` if it has such a parameter."""
     options = inspect.signature(_selection).parameters
-    own = [p for name, p in inspect.signature(command).parameters.items() if name != "selection"]
+    named = inspect.signature(command).parameters
+    own = [p for name, p in named.items() if name not in ("selection", "asked")]
 
     def with_options(**given: Any) -> None:
-        chosen = _selection(**{name: given.pop(name) for name in options})
+        choosing = {name: given.pop(name) for name in options}
+        chosen = _selection(**choosing)
+        if "asked" in named:
+            given["asked"] = asked_for(choosing, chosen)
         command(selection=chosen, **given)
 
     parameters = [*options.values(), *own]

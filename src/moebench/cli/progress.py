@@ -12,6 +12,8 @@ from moebench.show.problems import shortened
 from moebench.show.text import clean, counted
 from moebench.status import Status
 
+LOG_LINES = 6
+
 STYLES = {
     Status.ACCEPTED: "green",
     Status.REJECTED: "yellow",
@@ -73,7 +75,10 @@ class SweepProgress:
             self._now = f"{phase} {case_id}"
             self.tick()
 
-    def ended(self, case_id: str, ending: Ending, seconds: float) -> None:
+    def ended(self, case_id: str, ending: Ending, seconds: float, *, again: bool) -> None:
+        if again:
+            self._console.print(self._line(case_id, ending, seconds, "; to be tried again"), soft_wrap=True)
+            return
         self._done += 1
         self._left_s.pop(case_id, None)
         if ending.status is Status.ACCEPTED:
@@ -87,16 +92,18 @@ class SweepProgress:
             return
         self._console.print(self._line(case_id, ending, seconds), soft_wrap=True)
 
-    def _line(self, case_id: str, ending: Ending, seconds: float) -> Text:
+    def _line(self, case_id: str, ending: Ending, seconds: float, then: str = "") -> Text:
         line = Text(f"{self._done:>{len(str(self._total))}}/{self._total} ")
         status = f"{ending.status}: {ending.reason}" if ending.reason else str(ending.status)
         line.append(status, style=STYLES[ending.status])
         line.append(f" {clean(case_id)}")
         if ending.iteration_ms is not None:
             line.append(f" {ending.iteration_ms:.4g} ms")
-        line.append(f" ({seconds_text(seconds)})")
+        line.append(f" ({seconds_text(seconds)}){then}")
         if ending.message:
             line.append("\n  " + shortened(ending.message))
+        for said in (ending.log or "").splitlines()[-LOG_LINES:]:
+            line.append("\n    | " + shortened(said), style="dim")
         return line
 
     def tick(self) -> None:

@@ -1,20 +1,18 @@
 """`moebench sweep`: run the cases of a matrix, and report."""
 
-import sys
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moebench.cli.cases import print_notes
-from moebench.cli.options import takes_selection
+from moebench.cli.options import SELECTING, takes_selection
 
 if TYPE_CHECKING:
-    from moebench.cases.case import Case
     from moebench.cases.expand import Selection
-    from moebench.cases.machine import Machine
     from moebench.cases.plan import Plan
-    from moebench.launch.supervisor import Ending
 
 _PANEL, _MEASURE = "Run", "How cases are measured"
 
@@ -22,6 +20,8 @@ _PANEL, _MEASURE = "Run", "How cases are measured"
 @takes_selection
 def sweep(
     selection: "Selection",
+    asked: dict[str, Any],
+    context: typer.Context,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -44,7 +44,7 @@ def sweep(
             "--time-budget",
             metavar="SECONDS",
             min=1,
-            help="Begin no case after this; the rest is reported as not run.",
+            help="Begin no case after this; the rest is reported as not run. Default: the sum of all deadlines.",
             rich_help_panel=_PANEL,
             show_default=False,
         ),
@@ -71,6 +71,47 @@ def sweep(
             show_default=False,
         ),
     ] = None,
+    attempts: Annotated[
+        int,
+        typer.Option(
+            "--attempts",
+            metavar="N",
+            min=1,
+            max=100,
+            help="Tries at a case that fails or is rejected, other than as incorrect. All are kept.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = 2,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            metavar="RUN",
+            help="Run what is not finished in this run folder, such as runs/latest.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retry",
+            metavar="WHAT",
+            help="With --resume: also finished cases of this status or reason, such as incorrect, or stale ones.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    inject: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inject",
+            metavar="FAULT",
+            help="Break a case on purpose, to test what follows: KIND[:rank=,phase=,case=GLOB,attempt=].",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None,
     cuda_graph: Annotated[
         bool,
         typer.Option("--cuda-graph", help="On GPUs: time replays of a captured iteration.", rich_help_panel=_MEASURE),
@@ -86,8 +127,9 @@ def sweep(
 ) -> None:
     """Run cases, and end with the pair table and a report.
 
-    One torchrun for each number of ranks runs its cases one after another. Ctrl-C ends the sweep after the
-    current case, twice at once; what was measured is reported.
+    One torchrun for each number of ranks runs its cases one after another. A case that fails costs itself only,
+    and is tried again. Ctrl-C ends the sweep after the current case, twice at once; what was measured is
+    reported, and --resume runs the rest.
 
     Exit status: 0 when every planned case is accepted or unsupported and at least one is accepted, 3 when some
     are not, 2 when nothing could be started, 130 when interrupted.
@@ -99,54 +141,65 @@ def sweep(
     moebench sweep --ep 16 --precision mxfp8
 
     moebench sweep --matrix gb300 -k '*-ep8-*' --out runs/monday
-    """
-    from moebench.cases.machine import this_machine
-    from moebench.errors import UsageError
 
+    moebench sweep --resume runs/monday --retry incorrect
+    """
+    from moebench.cases.fault import parse_fault, refuse_idle_faults
+    from moebench.cases.machine import this_machine
+    from moebench.cli.running import MEASURING, Asked, execute, plan_of, resumed_work
+    from moebench.errors import UsageError
+    from moebench.launch.folder import create_run_folder
+    from moebench.launch.lock import locked
+    from moebench.launch.surroundings import surroundings
+    from moebench.launch.work import RETRIABLE, work
+
+    os.umask(os.umask(0o022) | 0o022)
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device}: unknown. Known values: auto, cpu, cuda.")
+    wanted = [word for text in retry or [] for word in text.split(",")]
+    for word in wanted:
+        if word not in RETRIABLE:
+            raise UsageError(f"--retry {word}: unknown. Known values: {', '.join(RETRIABLE)}.")
+    faults = [parse_fault(text) for text in inject or []]
     machine = this_machine()
-    selection = _measured_so(selection, device, machine, {"cuda_graph": cuda_graph, "l2_flush": l2_flush})
-    plan = _plan(selection, machine)
-    runnable = plan.runnable()
-    if not runnable:
+    how = Asked(device, attempts, time_budget, case_timeout, start_timeout, faults)
+    if resume is not None:
+        _refuse_beside_resume(context)
+        run = Path(os.path.realpath(resume))
+        if not (run / "plan.json").exists():
+            raise UsageError(f"--resume {resume}: not a run folder: it has no plan.json. Name one that a sweep made.")
+        with locked(run) as lock:
+            to_do, run_device, notes = resumed_work(run, machine, wanted)
+            refuse_idle_faults(faults, [one.case for one in to_do.todo])
+            for note in notes:
+                typer.echo(f"moebench: {note}", err=True)
+            raise typer.Exit(execute(run, to_do, machine, replace(how, device=run_device), lock))
+    if wanted:
+        raise UsageError("--retry: works together with --resume RUN only.")
+    flags = {"cuda_graph": cuda_graph, "l2_flush": l2_flush}
+    plan = plan_of(selection, machine, device, [name for name in MEASURING if flags[name]], asked)
+    if not plan.runnable():
         raise UsageError(_nothing_runs(plan))
-    _run(selection, plan, machine, device, out, time_budget, case_timeout, start_timeout)
+    refuse_idle_faults(faults, plan.runnable())
+    to_do = work(plan, lambda case: surroundings(case, machine, device))
+    run = create_run_folder(out, plan.matrix)
+    print_notes(selection)
+    with locked(run) as lock:
+        raise typer.Exit(execute(run, to_do, machine, how, lock))
 
 
-def _measured_so(selection: "Selection", device: str, machine: "Machine", asked: dict[str, bool]) -> "Selection":
-    """The selection with what the flags ask for in every case. Raises UsageError where there is no GPU for it."""
-    from dataclasses import replace
-
+def _refuse_beside_resume(context: typer.Context) -> None:
+    """A resumed run selects by the options that its plan recorded."""
     from moebench.errors import UsageError
 
-    update = {key: True for key, on in asked.items() if on}
-    if not update:
-        return selection
-    if device == "cpu" or not machine.gpu_bytes:
-        flags = " ".join("--" + key.replace("_", "-") for key in update)
-        why = "--device cpu was given" if device == "cpu" else "this machine has no GPU"
-        raise UsageError(f"{flags}: works on GPUs only, and {why}. Leave it out.")
-    return replace(
-        selection,
-        matrix=selection.matrix.model_copy(update={"measure": selection.matrix.measure.model_copy(update=update)}),
-        cases=[case.model_copy(update={"measure": case.measure.model_copy(update=update)}) for case in selection.cases],
-    )
-
-
-def _plan(selection: "Selection", machine: "Machine") -> "Plan":
-    from moebench.cases.plan import Plan, Planned
-    from moebench.cases.runnable import why_not_here
-
-    matrix = selection.matrix
-    return Plan(
-        matrix=matrix.name,
-        shape=matrix.shape,
-        measure=matrix.measure,
-        profiles={name: list(factors) for name, factors in matrix.profiles.items()},
-        notes=selection.notes,
-        cases=[Planned(case=case, unsupported=why_not_here(case, machine)) for case in selection.cases],
-    )
+    fixed = (*SELECTING, "out", "device", "cuda_graph", "l2_flush")
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if parameter.name in fixed and source is not None and source.name != "DEFAULT":
+            raise UsageError(
+                f"{parameter.opts[0]}: cannot be given with --resume, which goes on as the run was planned. "
+                "Leave it out, or start a new sweep."
+            )
 
 
 def _nothing_runs(plan: "Plan") -> str:
@@ -156,100 +209,3 @@ def _nothing_runs(plan: "Plan") -> str:
         f"none of the {len(plan.cases)} selected cases can run here: {shown}. "
         "`moebench plan` with the same flags says why for each case."
     )
-
-
-def _run(
-    selection: "Selection",
-    plan: "Plan",
-    machine: "Machine",
-    device: str,
-    out: Path | None,
-    time_budget: float | None,
-    case_timeout: float | None,
-    start_timeout: float | None,
-) -> None:
-    from moebench.cli.progress import SweepProgress, seconds_text
-    from moebench.launch.estimate import case_s, launch_s
-    from moebench.launch.folder import create_run_folder, point_latest_to
-    from moebench.launch.interrupts import handle_interrupts
-    from moebench.launch.supervisor import Limits, Supervisor
-    from moebench.rank.trace import write_atomically
-    from moebench.show.console import Steady, make_console
-    from moebench.show.text import counted
-
-    console = make_console(file=cast(IO[str], Steady(sys.stdout)))
-    runnable = plan.runnable()
-    on_gpu = device != "cpu" and machine.gpu_bytes != ()
-    estimates_s = {case.id: case_s(case, machine.cores, on_gpu) for case in runnable}
-    launches_s = {ranks: launch_s(ranks, machine.cores) for ranks in sorted({case.ep for case in runnable})}
-    total_s = sum(estimates_s.values()) + sum(launches_s.values())
-    run = create_run_folder(out, plan.matrix)
-    write_atomically(run / "plan.json", plan.model_dump_json(indent=1))
-
-    print_notes(selection)
-    cannot = len(plan.cases) - len(runnable)
-    console.print(
-        f"{counted(len(runnable), 'case')} in {len(launches_s)} launch{'es' if len(launches_s) > 1 else ''}"
-        + (f" ({cannot} more cannot run here)" if cannot else "")
-        + f", about {seconds_text(total_s)}; run folder {_short(run)}",
-        soft_wrap=True,
-    )
-    limits = Limits(
-        start_up_s=start_timeout or 60 + 6 * max(launches_s.values()),
-        case_s=case_timeout or 60 + 10 * max(estimates_s.values()),
-        budget_s=time_budget,
-    )
-    interrupted: list[str] = []
-    with SweepProgress(console, estimates_s, launches_s) as progress:
-        supervisor = Supervisor(run, plan, device, limits, lambda case, attempt: _judge(run, case, attempt), progress)
-
-        def stop(why: str) -> None:
-            interrupted.append(why)
-            supervisor.stop(why)
-            console.print(f"{why}: finishing the current case; once more stops at once")
-
-        try:
-            with handle_interrupts(stop):
-                supervisor.execute()
-        except KeyboardInterrupt:
-            interrupted.append("stopped at once")
-    point_latest_to(run)
-    raise typer.Exit(_report(run, interrupted=bool(interrupted)))
-
-
-def _judge(run: Path, case: "Case", attempt: int) -> "Ending":
-    from moebench.launch.supervisor import Ending
-    from moebench.reduce.accept import judge
-    from moebench.reduce.metrics import case_times
-    from moebench.reduce.traces import read_traces
-    from moebench.status import Status
-
-    outcome = judge(case, read_traces(run, case.id, attempt, case.ep))
-    accepted = outcome.status is Status.ACCEPTED
-    iteration_ms = case_times(outcome.traces).iteration_ms if accepted else None
-    return Ending(outcome.status, outcome.reason, outcome.message, iteration_ms)
-
-
-def _report(run: Path, *, interrupted: bool) -> int:
-    """Reduce the run, show its pairs, and say how it went as an exit status."""
-    from moebench.reduce.report import reduce_runs, write_report
-    from moebench.show.console import make_console
-    from moebench.show.layout import paragraph
-    from moebench.show.problems import counts
-    from moebench.show.summary import print_pairs
-    from moebench.status import Status
-
-    report = reduce_runs([run])
-    write_report(report, run / "report.json")
-    console = make_console()
-    print_pairs(report, console)
-    paragraph(console, counts(report))
-    paragraph(console, f"Report: {_short(run / 'report.json')}")
-    if interrupted:
-        return 130
-    fine = all(rejected.status == Status.UNSUPPORTED for rejected in report.rejected or [])
-    return 0 if fine and report.cases else 3
-
-
-def _short(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from moebench import __version__
-from moebench.cases.machine import available_bytes, usable_cores
+from moebench.cases.machine import available_bytes, processor, usable_cores
 from moebench.launch.torchrun import LOOPBACK, loopback_interface
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def examine_host(root: Path = Path("/")) -> Host:
     return Host(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
-        processor=_processor(root),
+        processor=processor(root),
         python=platform.python_version(),
         moebench=__version__,
         cores=known(lambda: usable_cores(root)),
@@ -101,11 +101,3 @@ def _loopback() -> str:
         server.listen()
         with socket.create_connection(server.getsockname(), timeout=5):
             return loopback_interface()
-
-
-def _processor(root: Path) -> str:
-    text = known(lambda: (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")) or ""
-    for line in text.splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

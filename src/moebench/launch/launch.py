@@ -9,21 +9,28 @@ import time
 from pathlib import Path
 
 from moebench.launch import torchrun
+from moebench.launch.hang import Stack, read_stack
+from moebench.launch.leftovers import end_leftovers
+from moebench.launch.logs import cap
 from moebench.launch.oom import oom_kills
 from moebench.rank.progress import Event, Follower
 from moebench.rank.spec import LaunchSpec
 from moebench.rank.trace import write_atomically
 
+CAP_EVERY_S = 0.5
 STACK_DUMP_S = 0.5
 TERM_S = 5.0
 
 
 class Launch:
-    """Runs the jobs of a spec on `ranks` processes. `begun` and `ended` map a case id to the ranks that said so."""
+    """Runs the jobs of a spec on `ranks` processes. `begun` and `ended` map a case id to the ranks that said so.
 
-    def __init__(self, spec: LaunchSpec, ranks: int) -> None:
+    torchrun keeps the descriptors in `held` open as long as it lives.
+    """
+
+    def __init__(self, spec: LaunchSpec, ranks: int, held: tuple[int, ...] = ()) -> None:
         self.spec, self.ranks = spec, ranks
-        self.started_at = self.last_progress_at = time.monotonic()
+        self.started_at = time.monotonic()
         self.pids: dict[int, int] = {}
         self.begun: dict[str, set[int]] = {}
         self.ended: dict[str, set[int]] = {}
@@ -32,13 +39,15 @@ class Launch:
         spec.folder.mkdir(parents=True)
         write_atomically(spec.folder / "launch.json", spec.model_dump_json(indent=1))
         self._follower = Follower(spec.folder / "events")
-        self._log = (spec.folder / "torchrun.log").open("wb")
+        self._log = (spec.folder / "torchrun.log").open("ab")
+        self._capped_at = self.started_at
         self._process = subprocess.Popen(
             torchrun.command(ranks, spec.folder, spec.name, torchrun.free_port()),
-            env=torchrun.environment(ranks),
+            env=torchrun.environment(ranks, spec.run),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            pass_fds=held,
             start_new_session=True,
         )
 
@@ -58,8 +67,9 @@ class Launch:
             elif event.case is not None:
                 into = self.ended if event.phase == "ended" else self.begun
                 into.setdefault(event.case, set()).add(rank)
-        if events:
-            self.last_progress_at = time.monotonic()
+        if time.monotonic() - self._capped_at > CAP_EVERY_S:
+            cap(self.spec.folder)
+            self._capped_at = time.monotonic()
         return status, events
 
     @property
@@ -84,11 +94,19 @@ class Launch:
                 _signal_rank(pid, signal.SIGKILL)
             self._process.kill()
             self._process.wait()
-        self._log.close()
+        self.close()
 
     def close(self) -> None:
+        """After torchrun has ended."""
         self._process.wait()
         self._log.close()
+        end_leftovers(self.spec.run)
+        cap(self.spec.folder)
+
+    def stacks(self) -> dict[int, Stack | None]:
+        """What each rank was doing when it was told to dump its stack."""
+        logs = {rank: self.rank_log(rank) for rank in range(self.ranks)}
+        return {rank: read_stack(log) if log else None for rank, log in logs.items()}
 
     def failures(self) -> list[dict[str, float]]:
         """What torchrun saw: rank, exit_code (negative: a signal) and time of each failed rank."""

@@ -1,19 +1,24 @@
-"""Runs a plan: one torchrun for each world size, its cases one after the other, a new one after each failure.
+"""Runs cases: one torchrun for each world size, its cases one after the other, a new one after each failure.
 
-Every runnable case gets a journal entry with its ending; only the case that a failure hit is charged with it.
+Every attempt has an entry in the journal when it begins and when it ends. Only the case that a failure hit is
+charged with it; cases that ended badly are tried again, after all others of their world size.
 """
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from moebench.cases.case import Case
-from moebench.cases.plan import Plan
-from moebench.launch.blame import blame, tail
+from moebench.cases.fault import Fault
+from moebench.errors import MoebenchError
+from moebench.launch.blame import blame, blame_hang, log_of
+from moebench.launch.history import Attempt
 from moebench.launch.journal import Entry, Journal
 from moebench.launch.launch import Launch
+from moebench.launch.logs import tail
 from moebench.rank.progress import Event
 from moebench.rank.spec import Job, LaunchSpec
 from moebench.status import Reason, Status
@@ -24,21 +29,24 @@ LAUNCH_TRIES = 3
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt at a case ended."""
+    """How an attempt at a case ended. `log`: the last lines of the guilty rank's log; `rank` names that rank."""
 
     status: Status
     reason: Reason | None = None
     message: str | None = None
     iteration_ms: float | None = None
+    log: str | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Deadlines in seconds: of a launch to come up, of one case, of the whole sweep."""
+    """Deadlines in seconds: of a launch to come up, of each case, of the whole sweep; and attempts at a case."""
 
     start_up_s: float
-    case_s: float
-    budget_s: float | None = None
+    case_s: Callable[[Case], float]
+    budget_s: float
+    attempts: int = 1
 
 
 class Watcher(Protocol):
@@ -46,8 +54,19 @@ class Watcher(Protocol):
 
     def launching(self, ranks: int, cases: int, attempt: int) -> None: ...
     def phase(self, case_id: str, phase: str) -> None: ...
-    def ended(self, case_id: str, ending: Ending, seconds: float) -> None: ...
+    def ended(self, case_id: str, ending: Ending, seconds: float, *, again: bool) -> None:
+        """An attempt ended; `again`: the case will be tried once more."""
+
     def tick(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Todo:
+    """A case to run: its content hash, and the number of its next attempt."""
+
+    case: Case
+    key: str
+    attempt: int = 1
 
 
 class Supervisor:
@@ -57,67 +76,103 @@ class Supervisor:
     def __init__(
         self,
         run: Path,
-        plan: Plan,
+        todo: Sequence[Todo],
         device: str,
         limits: Limits,
         judge: Callable[[Case, int], Ending],
         watcher: Watcher,
+        faults: Sequence[Fault] = (),
+        held: tuple[int, ...] = (),
     ) -> None:
-        self.run, self.plan, self.device, self.limits = run, plan, device, limits
+        self.run, self.device, self.limits = run, device, limits
         self.judge, self.watcher = judge, watcher
+        self.faults, self._held = list(faults), held
         self.journal = Journal(run)
         self.stopping: str | None = None
         """Why no further case is to begin, once that is so."""
+        self._cases = [one.case for one in todo]
+        self._keys = {one.case.id: one.key for one in todo}
+        self._next = {one.case.id: one.attempt for one in todo}
+        self._tries: dict[str, int] = {}
+        self._ended: dict[str, Ending] = {}
         self._started_at = time.monotonic()
-        self._recorded: set[str] = set()
-        self._launches = 0
+        self._launches = _last_launch(run)
         self._launch: Launch | None = None
 
     def stop(self, why: str) -> None:
         """Begin no further case; the one that runs is finished."""
         self.stopping = self.stopping or why
         if self._launch is not None:
-            self._launch.spec.stop_file.touch()
+            with contextlib.suppress(OSError):
+                self._launch.spec.stop_file.touch()
 
     def execute(self) -> None:
-        """Run every runnable case once. Leaves no process behind and no case without an ending, also when
-        interrupted by an exception."""
+        """Run every case, and those that end badly again, up to the limit of attempts. Leaves no process behind and
+        no case without an ending, also when interrupted by an exception.
+
+        Raises MoebenchError when the run folder cannot be written any more; what was measured is in it.
+        """
         try:
-            self._execute()
+            for ranks in sorted({case.ep for case in self._cases}):
+                self._execute(ranks)
+            self._rest_was_not_run(self.stopping)
+        except OSError as error:
+            raise MoebenchError(
+                f"{error.filename or self.run}: {error.strerror}: the sweep ends here. {len(self._ended)} of "
+                f"{len(self._cases)} cases have ended and are kept. Make room, then go on: "
+                f"moebench sweep --resume {self.run}"
+            ) from error
         except BaseException:
-            for case in self.plan.runnable():
-                if case.id not in self._recorded:
-                    self._record(case, Ending(Status.NOT_RUN, message=self.stopping or "the sweep was stopped at once"))
+            with contextlib.suppress(OSError):
+                self._rest_was_not_run(self.stopping or "the sweep was stopped at once")
             raise
 
-    def _execute(self) -> None:
-        cases = self.plan.runnable()
-        for ranks in sorted({case.ep for case in cases}):
-            pending = sorted((case for case in cases if case.ep == ranks), key=lambda case: (case.workload_id, case.id))
-            failures_in_a_row = 0
-            while pending and self.stopping is None:
-                done = self._launch_once(ranks, pending)
-                pending = [case for case in pending if case.id not in done]
-                failures_in_a_row = 0 if done else failures_in_a_row + 1
-                if failures_in_a_row == LAUNCH_TRIES:
-                    self._give_up(ranks, pending)
-                    pending = []
-            for case in pending:
-                self._record(case, Ending(Status.NOT_RUN, message=self.stopping))
+    def _rest_was_not_run(self, why: str | None) -> None:
+        for case in self._cases:
+            if case.id not in self._ended:
+                self._end(case, Ending(Status.NOT_RUN, message=why))
 
-    def _launch_once(self, ranks: int, pending: list[Case]) -> set[str]:
-        """One launch; the ids of the cases that have an ending after it."""
+    def _execute(self, ranks: int) -> None:
+        """The cases of one world size; in each round those that have no ending yet, or a bad one."""
+        mine = [case for case in self._cases if case.ep == ranks]
+        waiting = sorted(mine, key=lambda case: (case.workload_id, case.id))
+        while waiting and self.stopping is None:
+            if not self._round(ranks, waiting):
+                return
+            waiting = [case for case in waiting if self._again(case)]
+
+    def _round(self, ranks: int, pending: list[Case]) -> bool:
+        """One attempt at each case, in as many launches as it takes; False where launches do not come up."""
+        failures_in_a_row = 0
+        while pending and self.stopping is None:
+            done, why_not = self._launch_once(ranks, pending)
+            pending = [case for case in pending if case.id not in done]
+            failures_in_a_row = 0 if done else failures_in_a_row + 1
+            if failures_in_a_row == LAUNCH_TRIES:
+                self._give_up(ranks, pending, why_not)
+                return False
+        return True
+
+    def _again(self, case: Case) -> bool:
+        ending = self._ended.get(case.id)
+        if ending is None:
+            return True
+        final = Attempt(0, status=ending.status, reason=ending.reason).is_final
+        return not final and self._tries[case.id] < self.limits.attempts
+
+    def _launch_once(self, ranks: int, pending: list[Case]) -> tuple[set[str], str | None]:
+        """One launch: the ids of the cases that have an ending after it; else why it did not come up."""
         self._launches += 1
-        name = f"{self._launches:03d}-ep{ranks}"
         spec = LaunchSpec(
             run=self.run,
-            name=name,
-            jobs=[Job(case_id=case.id, attempt=1) for case in pending],
+            name=f"{self._launches:03d}-ep{ranks}",
+            jobs=[Job(case_id=case.id, attempt=self._next[case.id]) for case in pending],
             device=self.device,
-            collective_timeout_s=self.limits.case_s + 30,
+            collective_timeout_s=max(map(self.limits.case_s, pending)) + 30,
+            faults=self.faults,
         )
         self.watcher.launching(ranks, len(pending), self._launches)
-        launch = self._launch = Launch(spec, ranks)
+        launch = self._launch = Launch(spec, ranks, self._held)
         try:
             return self._follow(launch, pending)
         except BaseException:
@@ -126,17 +181,24 @@ class Supervisor:
         finally:
             self._launch = None
 
-    def _follow(self, launch: Launch, pending: list[Case]) -> set[str]:
+    def _follow(self, launch: Launch, pending: list[Case]) -> tuple[set[str], str | None]:
         done: set[str] = set()
         queue = list(pending)
+        began: Case | None = None
         case_began_at = time.monotonic()
         while True:
             status, events = launch.poll()
             self._tell(events)
-            while queue and launch.has_ended(queue[0].id):
-                case = queue.pop(0)
+            while queue and queue[0].id in launch.begun:
+                case = queue[0]
+                if began is not case:
+                    began = case
+                    self._begin(case, launch)
+                if not launch.has_ended(case.id):
+                    break
                 now = time.monotonic()
-                self._record(case, self.judge(case, 1), launch.spec.name, now - case_began_at)
+                ending = self.judge(case, self._next[case.id])
+                self._end(queue.pop(0), _with_log(ending, launch), launch, now - case_began_at)
                 done.add(case.id)
                 case_began_at = now
             if not launch.is_up:
@@ -144,55 +206,83 @@ class Supervisor:
             if status is not None:
                 launch.close()
                 break
-            overdue = self._overdue(launch, case_began_at)
+            overdue = self._overdue(launch, queue[0] if queue else None, case_began_at)
             if overdue is not None:
                 took_s = time.monotonic() - case_began_at
                 launch.kill(dump_stacks=True)
-                if queue and launch.is_up:
-                    self._record(queue[0], Ending(Status.FAILED, Reason.TIMEOUT, overdue), launch.spec.name, took_s)
+                if queue and began is queue[0]:
+                    what, log = blame_hang(launch)
+                    message = f"{overdue}: {what}; every rank's stack is in logs/{launch.spec.name}"
+                    self._end(queue[0], Ending(Status.FAILED, Reason.TIMEOUT, message, log=log), launch, took_s)
                     done.add(queue[0].id)
-                return done
-            if self.limits.budget_s is not None and time.monotonic() - self._started_at > self.limits.budget_s:
+                return done, overdue
+            if time.monotonic() - self._started_at > self.limits.budget_s:
                 self.stop(f"the time budget of {self.limits.budget_s:g} s was used up")
             self.watcher.tick()
             time.sleep(POLL_S)
-        if queue and queue[0].id in launch.begun and not (self.stopping and status == 0):
+        if queue and began is queue[0] and not (self.stopping and status == 0):
+            reason, message, log = blame(launch)
             took_s = time.monotonic() - case_began_at
-            self._record(queue[0], Ending(Status.FAILED, *blame(launch)), launch.spec.name, took_s)
+            self._end(queue[0], Ending(Status.FAILED, reason, message, log=log), launch, took_s)
             done.add(queue[0].id)
-        return done
+        return done, tail(launch.spec.folder / "torchrun.log")
 
     def _tell(self, events: list[tuple[int, Event]]) -> None:
         for rank, event in events:
             if rank == 0 and event.case is not None:
                 self.watcher.phase(event.case, event.phase)
 
-    def _overdue(self, launch: Launch, case_began_at: float) -> str | None:
+    def _overdue(self, launch: Launch, case: Case | None, case_began_at: float) -> str | None:
         now = time.monotonic()
         if not launch.is_up:
-            if now - launch.started_at > self.limits.start_up_s:
-                return f"the launch did not come up within {self.limits.start_up_s:g} s"
-            return None
-        if now - case_began_at > self.limits.case_s:
-            return f"no ending within {self.limits.case_s:g} s; every rank's stack is in logs/{launch.spec.name}"
-        return None
+            late = now - launch.started_at > self.limits.start_up_s
+            return f"the launch did not come up within {self.limits.start_up_s:g} s" if late else None
+        limit_s = self.limits.start_up_s if case is None else self.limits.case_s(case)
+        return f"no ending within {limit_s:g} s" if now - case_began_at > limit_s else None
 
-    def _give_up(self, ranks: int, pending: list[Case]) -> None:
-        last = tail(self.run / "logs" / f"{self._launches:03d}-ep{ranks}" / "torchrun.log")
-        message = f"{LAUNCH_TRIES} launches of {ranks} ranks in a row did not come up: {last}"
-        for case in pending:
-            self._record(case, Ending(Status.FAILED, Reason.CRASHED, message))
+    def _give_up(self, ranks: int, pending: list[Case], why: str | None) -> None:
+        """The first case is charged: what the others would do cannot be known."""
+        message = f"{LAUNCH_TRIES} launches of {ranks} ranks in a row did not come up"
+        first, *others = pending
+        self._begin(first, None)
+        reason = Reason.TIMEOUT if why and why.startswith("the launch did not") else Reason.CRASHED
+        self._end(first, Ending(Status.FAILED, reason, f"{message}: {why}", log=why))
+        for case in others:
+            self._end(case, Ending(Status.NOT_RUN, message=message))
 
-    def _record(self, case: Case, ending: Ending, launch: str | None = None, seconds: float = 0.0) -> None:
-        self._recorded.add(case.id)
+    def _begin(self, case: Case, launch: Launch | None) -> None:
+        name = launch.spec.name if launch else None
+        self.journal.add(Entry(case=case.id, attempt=self._next[case.id], launch=name, key=self._keys[case.id]))
+
+    def _end(self, case: Case, ending: Ending, launch: Launch | None = None, seconds: float = 0.0) -> None:
+        not_run = ending.status is Status.NOT_RUN
         self.journal.add(
             Entry(
                 case=case.id,
-                attempt=0 if ending.status is Status.NOT_RUN else 1,
-                launch=launch,
+                attempt=0 if not_run else self._next[case.id],
+                launch=launch.spec.name if launch else None,
+                key=None if not_run else self._keys[case.id],
                 status=ending.status,
                 reason=ending.reason,
                 message=ending.message,
+                log=ending.log or None,
             )
         )
-        self.watcher.ended(case.id, ending, seconds)
+        self._ended[case.id] = ending
+        if not not_run:
+            self._tries[case.id] = self._tries.get(case.id, 0) + 1
+            self._next[case.id] += 1
+        again = not not_run and self.stopping is None and self._again(case)
+        self.watcher.ended(case.id, ending, seconds, again=again)
+
+
+def _with_log(ending: Ending, launch: Launch) -> Ending:
+    if ending.status is not Status.FAILED or ending.rank is None:
+        return ending
+    return Ending(ending.status, ending.reason, ending.message, log=log_of(launch, ending.rank), rank=ending.rank)
+
+
+def _last_launch(run: Path) -> int:
+    """The number of the last launch that an earlier sweep of this run made."""
+    names = [path.name.partition("-")[0] for path in (run / "logs").glob("*-ep*")]
+    return max((int(name) for name in names if name.isdecimal()), default=0)

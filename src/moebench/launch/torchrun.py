@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from moebench.cases.machine import usable_cores
+from moebench.launch.leftovers import MARK
 
 LOOPBACK = "127.0.0.1"
 
@@ -56,8 +57,9 @@ def command(ranks: int, folder: Path, name: str, port: int) -> list[str]:
     ]
 
 
-def environment(ranks: int) -> dict[str, str]:
-    """This process's environment without what an outer launcher set; threads shared out; sockets on loopback."""
+def environment(ranks: int, run: Path | None = None) -> dict[str, str]:
+    """This process's environment without what an outer launcher set; threads shared out; sockets on loopback; the mark
+    of the run."""
     env = {
         key: value
         for key, value in os.environ.items()
@@ -77,4 +79,5 @@ def environment(ranks: int) -> dict[str, str]:
             "PYTHONUNBUFFERED": "1",
             "MOEBENCH_SUPERVISOR_PID": str(os.getpid()),
         }
+        | ({} if run is None else {MARK: str(run)})
     )

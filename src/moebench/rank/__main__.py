@@ -1,10 +1,10 @@
 """What torchrun starts on every rank: the cases of one launch, one after the other."""
 
 import faulthandler
+import fcntl
 import os
 import signal
 import sys
-import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from moebench.rank.spec import Job, LaunchSpec
 from moebench.rank.timing import settle_garbage
 from moebench.rank.trace import trace_path, write_atomically
 from moebench.rank.warm import warm_process
-from moebench.status import Reason, Status
+from moebench.status import Status
 
 EXIT_AFTER_FAILURE = 13
 """Exit status of a rank that struck a failure its peers cannot be told of."""
@@ -34,6 +34,7 @@ EXIT_AFTER_FAILURE = 13
 def main() -> None:
     agent_pid = int(os.environ.get("MOEBENCH_AGENT_PID", os.getppid()))
     die_with_parent(agent_pid, signal.SIGKILL)
+    _append_to_logs()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     spec = LaunchSpec.model_validate_json(Path(sys.argv[1]).read_bytes())
@@ -54,6 +55,12 @@ def main() -> None:
     instruments.close()
     progress.tell("left")
     dist.destroy_process_group()
+
+
+def _append_to_logs() -> None:
+    """The supervisor drops the middle of logs that grow too long; what comes then must go to their new end."""
+    for descriptor in (1, 2):
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
 
 
 def _join(spec: LaunchSpec) -> tuple[torch.device, Instruments]:
@@ -87,20 +94,16 @@ def _run(
     instruments: Instruments,
 ) -> bool:
     """One job; False when the supervisor asked to stop before it."""
-    execution = Execution(case, job.attempt, rank, device, progress, spec.stop_file.exists, instruments)
+    execution = Execution(case, job.attempt, rank, device, progress, spec.stop_file.exists, instruments, spec.faults)
     trace = execution.trace
     try:
         execution.run()
     except StopAsked:
         return False
     except BaseException as error:
-        trace.status, trace.reason = Status.FAILED, Reason.CRASHED
-        if isinstance(error, torch.OutOfMemoryError):
-            trace.reason = Reason.OUT_OF_MEMORY
-        trace.message = f"{type(error).__name__} in {trace.phase}: {error}"
-        traceback.print_exc()
+        trace.status, trace.reason = Status.FAILED, execution.record(error)
         _write(spec, execution)
-        progress.tell("died", case.id, job.attempt, trace.message)
+        progress.tell("died", case.id, job.attempt, trace.message, trace.reason)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(EXIT_AFTER_FAILURE)

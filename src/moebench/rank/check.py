@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from moebench.backends.reference import ReferenceGradients, reference_gradients, reference_layer
+from moebench.backends.reference import reference_gradients, reference_layer
 from moebench.cases.limits import CheckKey, limits
 from moebench.rank.exchange import Exchange
 from moebench.rank.step import Step, chain, rms_norm
@@ -17,6 +17,26 @@ def relative_l2(got: Tensor, want: Tensor, size: Tensor | None = None) -> float:
     got, want = got.float(), want.float()
     whole = want.norm() if size is None else torch.maximum(want.norm(), size.norm())
     return float((got - want).norm() / whole.clamp_min(1e-30))
+
+
+class PiecewiseL2:
+    """`relative_l2` of a stack of tensors seen one at a time, so that nobody holds all of them in fp32.
+
+    A stack that is missing counts as wrong.
+    """
+
+    def __init__(self, got: Tensor | None) -> None:
+        self._got = got
+        self._wrong2 = math.nan if got is None else 0.0
+        self._whole2 = 0.0
+
+    def see(self, i: int, want: Tensor) -> None:
+        if self._got is not None:
+            self._wrong2 += float((self._got[i].float() - want).norm()) ** 2
+            self._whole2 += float(want.norm()) ** 2
+
+    def error(self) -> float:
+        return math.sqrt(self._wrong2) / max(math.sqrt(self._whole2), 1e-30)
 
 
 def worst_token(got_TD: Tensor, want_TD: Tensor) -> float:
@@ -73,34 +93,27 @@ def _reference(step: Step, exchange: Exchange, l: int, h_TD: Tensor) -> Tensor:
 def _gradient_errors(step: Step, exchange: Exchange) -> dict[CheckKey, float]:
     """The gradients that the step has left, end to end, against those of the whole chain in fp32.
 
-    A gradient of scores has T*K elements, each an inner product that may cancel: hence its own size as its measure.
+    Layers follow `chain` in `step`.
     """
-    inputs = step.inputs
-    want, dx_TD = _reference_backward(step, exchange)
-
-    def error(got: Tensor | None, reference: Tensor, size: Tensor | None = None) -> float:
-        return math.nan if got is None else relative_l2(got, reference, size)
-
+    inputs, layers = step.inputs, step.case.layers
+    assert inputs.dy_TD is not None
+    layer_inputs, chained = _reference_forward(step, exchange)
+    errors: dict[CheckKey, float] = {}
+    dy_TD = inputs.dy_TD.float()
+    for l in reversed(range(layers)):
+        errors_of_layer, dx_TD = _layer_gradient_errors(step, exchange, l, layer_inputs[l], dy_TD)
+        errors |= errors_of_layer
+        dy_TD = dx_TD if layers == 1 else dy_TD + _norm_backward(chained[l], dx_TD)
     dx = inputs.x_TD.grad
-    errors: dict[CheckKey, float] = {
-        ("dx", None, "relative_l2"): error(dx, dx_TD),
-        ("dx", None, "worst_token"): math.nan if dx is None else worst_token(dx, dx_TD),
-    }
-    for l, g in enumerate(want):
-        w = inputs.weights[l]
-        errors["dscores", l, "relative_l2"] = error(inputs.scores_TK[l].grad, g.dscores_TK, g.dscores_size_TK)
-        errors["dw13", l, "relative_l2"] = error(w.w13_eGD.grad, g.dw13_eGD)
-        errors["dw2", l, "relative_l2"] = error(w.w2_eDF.grad, g.dw2_eDF)
-        errors["dshared13", l, "relative_l2"] = error(w.shared13_GD.grad, g.dshared13_GD)
-        errors["dshared2", l, "relative_l2"] = error(w.shared2_DF.grad, g.dshared2_DF)
+    errors["dx", None, "relative_l2"] = _error(dx, dy_TD)
+    errors["dx", None, "worst_token"] = math.nan if dx is None else worst_token(dx, dy_TD)
     return errors
 
 
-def _reference_backward(step: Step, exchange: Exchange) -> tuple[list[ReferenceGradients], Tensor]:
-    """Gradients of every layer, and of x, of the fp32 chain. Layers follow `chain` in `step`."""
-    inputs = step.inputs
-    assert inputs.dy_TD is not None
+def _reference_forward(step: Step, exchange: Exchange) -> tuple[list[Tensor], list[Tensor]]:
+    """In fp32: what enters each layer, and of chained layers each y before its norm."""
     layer_inputs: list[Tensor] = []
+    chained: list[Tensor] = []
 
     def layer(l: int, h_TD: Tensor) -> Tensor:
         layer_inputs.append(h_TD)
@@ -108,24 +121,38 @@ def _reference_backward(step: Step, exchange: Exchange) -> tuple[list[ReferenceG
             return h_TD  # nothing asks for the last layer's output
         return _reference(step, exchange, l, h_TD)
 
-    chained: list[Tensor] = []
     with torch.no_grad():
-        chain(step.case.layers, inputs.x_TD.detach().float(), layer, chained.append)
-    dy_TD = inputs.dy_TD.float()
-    found: list[ReferenceGradients] = []
-    for l in reversed(range(step.case.layers)):
-        g = reference_gradients(
-            layer_inputs[l],
-            inputs.ids_TK[l],
-            inputs.scores_TK[l],
-            dy_TD,
-            inputs.weights[l],
-            exchange.rank,
-            exchange.world_size,
-        )
-        found.insert(0, g)
-        dy_TD = g.dx_TD if step.case.layers == 1 else dy_TD + _norm_backward(chained[l], g.dx_TD)
-    return found, dy_TD
+        chain(step.case.layers, step.inputs.x_TD.detach().float(), layer, chained.append)
+    return layer_inputs, chained
+
+
+def _layer_gradient_errors(
+    step: Step, exchange: Exchange, l: int, h_TD: Tensor, dy_TD: Tensor
+) -> tuple[dict[CheckKey, float], Tensor]:
+    """Errors of one layer's gradients, and the gradient of its input h in fp32.
+
+    A gradient of scores has T*K elements, each an inner product that may cancel: hence its own size as its measure.
+    """
+    w, ids_TK, scores_TK = step.inputs.weights[l], step.inputs.ids_TK[l], step.inputs.scores_TK[l]
+    dw13, dw2 = PiecewiseL2(w.w13_eGD.grad), PiecewiseL2(w.w2_eDF.grad)
+
+    def see(local: int, dw13_GD: Tensor, dw2_DF: Tensor) -> None:
+        dw13.see(local, dw13_GD)
+        dw2.see(local, dw2_DF)
+
+    g = reference_gradients(h_TD, ids_TK, scores_TK, dy_TD, w, exchange.rank, exchange.world_size, see)
+    errors: dict[CheckKey, float] = {
+        ("dscores", l, "relative_l2"): _error(scores_TK.grad, g.dscores_TK, g.dscores_size_TK),
+        ("dw13", l, "relative_l2"): dw13.error(),
+        ("dw2", l, "relative_l2"): dw2.error(),
+        ("dshared13", l, "relative_l2"): _error(w.shared13_GD.grad, g.dshared13_GD),
+        ("dshared2", l, "relative_l2"): _error(w.shared2_DF.grad, g.dshared2_DF),
+    }
+    return errors, g.dx_TD
+
+
+def _error(got: Tensor | None, want: Tensor, size: Tensor | None = None) -> float:
+    return math.nan if got is None else relative_l2(got, want, size)
 
 
 def _norm_backward(y_TD: Tensor, dh_TD: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from moebench import __version__
+from moebench.cases.machine import processor
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -42,10 +43,4 @@ def hardware(device: torch.device) -> str:
     """The GPU's name, or the processor's."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return processor(Path("/"))

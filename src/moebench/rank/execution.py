@@ -6,22 +6,25 @@ already sit in a collective: the exception leaves `execute`, and the rank record
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
+from moebench.backends.faulty import with_faults
 from moebench.backends.protocol import Backend, Setup, Stages
 from moebench.backends.registry import backend_of
 from moebench.cases.case import Case, Precision
+from moebench.cases.fault import Fault
 from moebench.cases.routing import realised_imbalance, remote_rows, routing_sha256
 from moebench.rank.agree import Verdict, agree
 from moebench.rank.check import check, first_failure
 from moebench.rank.counters import traffic_source
 from moebench.rank.environment import environment
 from moebench.rank.exchange import Exchange
+from moebench.rank.failure import reason_of
 from moebench.rank.graph import GraphStep, capture
 from moebench.rank.inputs import make_inputs, make_routing, renew_x
 from moebench.rank.instruments import Instruments
@@ -40,6 +43,10 @@ ENDINGS: dict[Verdict, tuple[Status, Reason | None]] = {
     Verdict.OUT_OF_MEMORY: (Status.FAILED, Reason.OUT_OF_MEMORY),
     Verdict.INCORRECT: (Status.REJECTED, Reason.INCORRECT),
 }
+STACK_FRAMES = 6
+"""Innermost frames that a trace keeps of an exception."""
+
+VERDICTS = {Reason.CRASHED: Verdict.CRASHED, Reason.OUT_OF_MEMORY: Verdict.OUT_OF_MEMORY}
 
 
 class StopAsked(Exception):
@@ -62,10 +69,12 @@ class Execution:
         progress: Progress,
         stop: Callable[[], bool],
         instruments: Instruments | None = None,
+        faults: Sequence[Fault] = (),
     ) -> None:
         self.case, self.rank, self.device = case, rank, device
         self.progress, self.stop = progress, stop
         self.instruments = instruments or Instruments()
+        self.faults = [fault for fault in faults if fault.strikes(case, attempt)]
         self.graph: GraphStep | None = None
         self.exchange = Exchange(rank, case.ep)
         self.trace = RankTrace(
@@ -75,6 +84,7 @@ class Execution:
             rank=rank,
             status=Status.FAILED,
             phase="support",
+            injected=[str(fault) for fault in self.faults],
             implementation="portable",
             estimator=estimator(case.measure) if device.type == "cuda" else estimator(),
             environment=environment(device) | self.instruments.about,
@@ -105,16 +115,20 @@ class Execution:
         self.trace.phase = phase
         self.progress.tell(phase, self.case.id, self.trace.attempt)
 
+    def record(self, error: BaseException) -> Reason:
+        """What went wrong on this rank, for its trace and its log."""
+        traceback.clear_frames(error.__traceback__)  # what they hold may be the memory that a trace needs
+        traceback.print_exception(error)
+        self.trace.message = f"{type(error).__name__} in {self.trace.phase}: {error}"
+        self.trace.stack = "".join(traceback.format_exception(error, limit=-STACK_FRAMES))
+        return reason_of(error)
+
     def _alone(self, work: Callable[[], T]) -> tuple[Verdict, T | None]:
         """Work without collectives: an exception becomes a verdict that the others will hear."""
         try:
             return Verdict.OK, work()
-        except torch.OutOfMemoryError as error:
-            self.trace.message = f"out of memory in {self.trace.phase}: {error}"
-            return Verdict.OUT_OF_MEMORY, None
-        except Exception as error:
-            self.trace.message = f"{type(error).__name__} in {self.trace.phase}: {error}"
-            return Verdict.CRASHED, None
+        except (Exception, SystemExit) as error:
+            return VERDICTS[self.record(error)], None
 
     def _agree(self, mine: Verdict) -> None:
         """Go on if every rank can; otherwise end the case on all ranks, each knowing whom it hit."""
@@ -132,7 +146,7 @@ class Execution:
     def _prepare(self) -> Backend:
         self._enter("support")
         self.memory = PeakMemory(self.device)
-        verdict, backend_class = self._alone(lambda: backend_of(self.case))
+        verdict, backend_class = self._alone(self._backend_class)
         if backend_class is not None:
             self.trace.implementation = backend_class.implementation
             self.trace.host_known_splits = backend_class.host_known_splits
@@ -158,6 +172,10 @@ class Execution:
             raise
         assert backend is not None
         return backend
+
+    def _backend_class(self) -> type[Backend]:
+        mine = [fault for fault in self.faults if fault.rank in (None, self.rank)]
+        return with_faults(backend_of(self.case), mine, self.device, lambda: self.trace.phase)
 
     def _why_no_graph(self, backend_class: type[Backend]) -> str | None:
         if not self.case.measure.cuda_graph:

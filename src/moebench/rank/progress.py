@@ -6,6 +6,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from moebench.status import Reason
+
 
 @dataclass(frozen=True)
 class Event:
@@ -13,11 +17,13 @@ class Event:
     `died` when the rank is about to exit; `left` when it leaves the launch in order."""
 
     time: float
+    """Seconds of the host's monotonic clock, the same for all processes."""
     pid: int
     phase: str
     case: str | None = None
     attempt: int | None = None
     error: str | None = None
+    reason: Reason | None = None
 
 
 class Progress:
@@ -25,8 +31,16 @@ class Progress:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
-    def tell(self, phase: str, case: str | None = None, attempt: int | None = None, error: str | None = None) -> None:
-        self._file.write(json.dumps(asdict(Event(time.time(), os.getpid(), phase, case, attempt, error))) + "\n")
+    def tell(
+        self,
+        phase: str,
+        case: str | None = None,
+        attempt: int | None = None,
+        error: str | None = None,
+        reason: Reason | None = None,
+    ) -> None:
+        event = Event(time.monotonic(), os.getpid(), phase, case, attempt, error, reason)
+        self._file.write(json.dumps(asdict(event)) + "\n")
 
 
 class Follower:
@@ -46,5 +60,16 @@ class Follower:
             whole, newline, _ = text.rpartition(b"\n")
             self._offsets[path] = self._offsets.get(path, 0) + len(whole) + len(newline)
             rank = int(path.stem.removeprefix("rank-"))
-            found += [(rank, Event(**json.loads(line))) for line in whole.splitlines()]
+            found += [(rank, event) for line in whole.split(b"\n") if (event := _event(line)) is not None]
         return sorted(found, key=lambda pair: pair[1].time)
+
+
+_EVENT = TypeAdapter(Event)
+
+
+def _event(line: bytes) -> Event | None:
+    """A line that is no event, such as one that a full disk cut short, is passed over."""
+    try:
+        return _EVENT.validate_json(line)
+    except ValueError:
+        return None

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from moebench.cases.fault import Fault
+
 
 class Job(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -18,6 +20,7 @@ class LaunchSpec(BaseModel):
     jobs: list[Job] = Field(description="in the order in which they are run")
     device: str = Field(description="cpu, cuda, or auto: cuda where there is any")
     collective_timeout_s: float
+    faults: list[Fault] = Field(default=[], description="injected on purpose")
 
     @property
     def folder(self) -> Path:

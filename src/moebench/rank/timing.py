@@ -29,6 +29,7 @@ def settle_garbage() -> None:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
+    """Collect, and not again inside. Enter it before the ranks meet: a collection takes each rank its own time."""
     gc.collect()
     gc.disable()
     try:
@@ -78,8 +79,8 @@ def time_window(
     sent, received = exchange.ledger.tx_bytes.total(), exchange.ledger.rx_bytes.total()
     wait_for(device)
     crossed = nvlink.read() if nvlink is not None else None
-    meet(device)
     with no_garbage_collection():
+        meet(device)
         begun_ns = time.monotonic_ns()
         for i in range(iterations):
             if flush is not None:

@@ -1,15 +1,33 @@
 """What one rank recorded in one execution: the file traces/<case id>/<attempt>/rank-<N>.json."""
 
+import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from moebench.cases.case import Case, Measure
 from moebench.status import Reason, Status
 
 SCHEMA_VERSION = 1
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""Bytes or rows, within what a 64-bit counter holds."""
+
+_READ_FROM_ENVIRONMENT = {"device": str, "hardware": str, "host": str, "cuda": str, "gpu_shared_by": int}
+
+
+def _usable(environment: dict[str, Any]) -> dict[str, Any]:
+    for key, kind in _READ_FROM_ENVIRONMENT.items():
+        value = environment.get(key)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ValueError(f"`{key}` must be {'a text' if kind is str else 'a whole number'} or null")
+    return environment
+
+
+Environment = Annotated[dict[str, Any], AfterValidator(_usable)]
+"""What a rank ran on. Any keys; those that decide what may be compared have a known type."""
 
 
 class _Model(BaseModel):
@@ -22,15 +40,15 @@ class Window(_Model):
     forward_ms: list[float] = Field(description="per iteration: start to end of forward")
     backward_ms: list[float] | None = Field(description="per iteration: end of forward to end; none in inference")
     iteration_ms: list[float] = Field(description="per iteration: start to end")
-    begun_ns: int | None = Field(
+    begun_ns: Count | None = Field(
         default=None, description="monotonic clock of the host when the first iteration was begun; compare on one host"
     )
-    ended_ns: int | None = Field(default=None, description="the same clock when the last iteration had ended")
+    ended_ns: Count | None = Field(default=None, description="the same clock when the last iteration had ended")
     seconds: float = Field(description="inside the iterations of the window, altogether")
-    tx_bytes: int = Field(description="bytes handed to the collectives for other ranks in the window")
-    rx_bytes: int = Field(description="bytes got from other ranks by the collectives in the window")
-    nvlink_tx_bytes: int | None = Field(default=None, description="sent over all NVLinks of the GPU, by its counters")
-    nvlink_rx_bytes: int | None = Field(default=None, description="received over all NVLinks, by the GPU's counters")
+    tx_bytes: Count = Field(description="bytes handed to the collectives for other ranks in the window")
+    rx_bytes: Count = Field(description="bytes got from other ranks by the collectives in the window")
+    nvlink_tx_bytes: Count | None = Field(default=None, description="sent over all NVLinks of the GPU, by its counters")
+    nvlink_rx_bytes: Count | None = Field(default=None, description="received over all NVLinks, by the GPU's counters")
 
     def sent_bytes(self, source: str | None) -> int:
         """To other ranks, by this traffic source."""
@@ -53,7 +71,7 @@ class Check(_Model):
 
     @property
     def passed(self) -> bool:
-        return self.error is not None and self.error <= self.limit
+        return self.error is not None and 0 <= self.error <= self.limit < math.inf
 
     def in_words(self) -> str:
         layer = "" if self.layer is None else f" of layer {self.layer}"
@@ -82,26 +100,28 @@ class RankTrace(_Model):
     status: Status = Field(description="accepted means measured; the reducer decides over all ranks")
     reason: Reason | None = None
     message: str | None = None
+    stack: str | None = Field(default=None, description="of the exception that ended it: its innermost frames")
     phase: str = Field(
         description="the phase in which it ended: support, set-up, check, timing, capture, recheck, done"
     )
+    injected: list[str] = Field(default=[], description="faults that struck a rank of this case on purpose")
     implementation: str = Field(description="portable or library")
     estimator: str = Field(default="slowest-rank-window-mean", description="what iteration times mean")
     realised: Realised | None = None
     windows: list[Window] = []
     cuda_graph: bool = Field(default=False, description="timed iterations were replays of CUDA graphs")
     traffic_source: str | None = Field(default=None, description="transport, nvlink, logical")
-    tx_bytes_by_kind: dict[str, int] = Field(default={}, description="one iteration: dispatch, combine, metadata, ...")
+    tx_bytes_by_kind: dict[str, Count] = Field(default={}, description="one iteration: dispatch, combine, metadata, ...")
     memory_source: str | None = Field(default=None, description="allocator or rss; none where refused")
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
+    peak_allocated_bytes: Count | None = None
+    peak_reserved_bytes: Count | None = None
     checks: list[Check] = []
     capacity: dict[str, Any] | None = None
     fast_math: bool = False
     shared_schedule: str = "concurrent"
     emulated: bool = Field(default=False, description="mxfp8 arithmetic on dequantised operands")
     host_known_splits: bool = Field(default=False, description="split sizes came from the host, not the device")
-    environment: dict[str, Any] = {}
+    environment: Environment = {}
 
 
 def estimator(measure: Measure | None = None) -> str:

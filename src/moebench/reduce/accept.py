@@ -10,6 +10,7 @@ from moebench.cases.case import Case
 from moebench.cases.limits import limits
 from moebench.cases.routing import remote_rows, route, routing_sha256
 from moebench.cases.work import rows_per_rank
+from moebench.inert import quoted
 from moebench.rank.trace import RankTrace, Realised
 from moebench.reduce.metrics import case_times, first_invalid_time
 from moebench.reduce.traces import Delivered
@@ -31,6 +32,8 @@ class Outcome:
     reason: Reason | None = None
     message: str | None = None
     traces: list[RankTrace] = field(default_factory=list)
+    rank: int | None = None
+    """The one that ended the case early."""
 
 
 def judge(case: Case, delivered: Delivered) -> Outcome:
@@ -54,7 +57,7 @@ def _ended_early(traces: list[RankTrace]) -> Outcome | None:
     trace = min(ended, key=lambda t: (worst[t.status], _failed_check(t) is None, _tells_of_a_peer(t)))
     failed_check = _failed_check(trace) if trace.reason is Reason.INCORRECT else None
     said = f"rank {trace.rank}, {trace.phase}: {trace.message or 'ended without a message'}"
-    return Outcome(trace.status, trace.reason, failed_check or said)
+    return Outcome(trace.status, trace.reason, failed_check or said, rank=trace.rank)
 
 
 def _tells_of_a_peer(trace: RankTrace) -> bool:
@@ -88,6 +91,9 @@ def _missing_samples(case: Case, trace: RankTrace) -> str | None:
 
 
 def _wrong_workload(case: Case, delivered: Delivered) -> str | None:
+    if delivered.surplus:
+        names = ", ".join(map(quoted, delivered.surplus[:3]))
+        return f"more ranks ran than the {case.ep} that the case has: there is {names}"
     first = delivered.traces[0]
     return _first(
         _other_case(case, trace) or _other_rank(first, trace) or _other_work(case, trace) for trace in delivered.traces

@@ -1,14 +1,17 @@
 """Reading a report file. Every mistake in one is a sentence naming file, key, value and remedy."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from moebench.errors import UsageError
+from moebench.inert import quoted
+from moebench.reading import MIB, first_unportable
 from moebench.reduce.schema import SCHEMA_VERSION, Report
+
+MOST_BYTES = 512 * MIB
 
 _AGAIN = "Make the report again with `moebench reduce RUN`, or fetch the file again"
 
@@ -17,28 +20,34 @@ def load_report(path: Path | str) -> Report:
     """The report in a JSON file.
 
     Unknown keys are kept. Raises UsageError for a file that cannot be read, is empty, truncated or not JSON,
-    that comes from a newer moebench, or whose keys have wrong types, non-finite numbers or duplicate ids.
+    that comes from a newer moebench, or whose keys have wrong types, duplicate ids, or what other JSON readers
+    cannot hold: numbers that are not finite or over 64 bits, halves of characters, nesting without end.
     """
     path = Path(path)
     raw = _read_json(path)
+    found = first_unportable(raw)
+    if found is not None:
+        key, value, wrong = found
+        raise UsageError(f"{path}: key `{quoted(key)}`, value {_shown(value)}: {wrong}. {_AGAIN}.")
     if not isinstance(raw, dict):
         raise UsageError(f"{path}: a report is a JSON object, this is {_shown(raw)}. {_AGAIN}.")
     _refuse_newer(path, raw)
     try:
-        _refuse_non_finite(path, raw)
         return Report.model_validate(raw)
     except ValidationError as error:
-        problem = _inert(_problem(error, raw))
+        problem = _problem(error, raw)
         raise UsageError(f"{path}: {problem} `moebench schema` prints what a report holds.") from error
-    except RecursionError as error:
-        raise UsageError(f"{path}: nested too deeply for a report. {_AGAIN}.") from error
 
 
 def _read_json(path: Path) -> Any:
     try:
         if path.is_char_device() or path.is_block_device():
             raise UsageError(f"{path}: a device, not a report. Name a report JSON.")
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UsageError(f"{path}: more than the {MOST_BYTES // MIB} MiB that a report can have. Name a report.")
+        text = data.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise UsageError(f"{path}: there is no such file. `moebench reduce RUN` makes a report.") from error
     except IsADirectoryError as error:
@@ -58,7 +67,7 @@ def _read_json(path: Path) -> Any:
             f"{path}: {what}: line {error.lineno}, column {error.colno}: {error.msg}. {_AGAIN}."
         ) from error
     except (RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: not a report: its JSON cannot be read ({error}). {_AGAIN}.") from error
+        raise UsageError(f"{path}: not a report: its JSON cannot be read ({quoted(error)}). {_AGAIN}.") from error
 
 
 def _refuse_newer(path: Path, raw: dict[str, Any]) -> None:
@@ -70,30 +79,6 @@ def _refuse_newer(path: Path, raw: dict[str, Any]) -> None:
             f"{path}: key `schemaVersion`, value {version}: written by a newer moebench; this one reads up "
             f"to {SCHEMA_VERSION}. Upgrade moebench to read it."
         )
-
-
-def _refuse_non_finite(path: Path, raw: dict[str, Any]) -> None:
-    found = _first_non_finite(raw, "")
-    if found is not None:
-        key, value = found
-        raise UsageError(
-            f"{path}: key `{_inert(key)}`, value {value}: a report has no NaN or Infinity. Write null there."
-        )
-
-
-def _first_non_finite(value: Any, key: str) -> tuple[str, float] | None:
-    if isinstance(value, float) and not math.isfinite(value):
-        return key, value
-    children: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        children = [(f"{key}.{name}" if key else name, child) for name, child in value.items()]
-    elif isinstance(value, list):
-        children = [(f"{key}[{index}]", child) for index, child in enumerate(value)]
-    for name, child in children:
-        found = _first_non_finite(child, name)
-        if found is not None:
-            return found
-    return None
 
 
 def _problem(error: ValidationError, raw: dict[str, Any]) -> str:
@@ -108,8 +93,9 @@ def _problem(error: ValidationError, raw: dict[str, Any]) -> str:
         elif problem["type"] == "missing":
             key = f"{key}.{step}" if key else str(step)
         if isinstance(value, dict) and isinstance(value.get("id"), str):
-            case_id = f" of {value['id']}"
-    message = problem["msg"].removeprefix("Value error, ").removesuffix(".")
+            case_id = f" of {quoted(value['id'])}"
+    message = quoted(problem["msg"].removeprefix("Value error, ").removesuffix("."), at_most=400)
+    key = quoted(key)
     if problem["type"] == "missing":
         return f"the key `{key}`{case_id} is missing. Add it."
     if not key:
@@ -118,11 +104,7 @@ def _problem(error: ValidationError, raw: dict[str, Any]) -> str:
     return f"key `{key}`{case_id}, value {_shown(value)}: {message}. Correct the value."
 
 
-def _inert(text: str) -> str:
-    """Text of the file in a message: what a terminal would obey is escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    """A value as JSON spells it, which is inert; NaN and Infinity as Python does."""
+    text = str(value) if isinstance(value, float) else json.dumps(value)
     return text if len(text) <= 80 else text[:77] + "..."

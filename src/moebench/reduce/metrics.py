@@ -8,6 +8,7 @@ from statistics import fmean, median
 from moebench.cases.case import Case, Category
 from moebench.cases.work import modeled_hbm_bytes, useful_flops
 from moebench.rank.trace import RankTrace, Window
+from moebench.reduce.schema import LONGEST_MS, SHORTEST_MS
 
 GIB = 2**30
 
@@ -85,23 +86,31 @@ def _start_skew_ms(traces: list[RankTrace]) -> list[float] | None:
 
 
 def first_invalid_time(traces: list[RankTrace]) -> str | None:
-    """The first time that no clock could have measured (zero, negative, not finite), in words, or None."""
+    """The first time that no clock could have measured, or that contradicts others, in words, or None."""
     for trace in traces:
         for number, window in enumerate(trace.windows, 1):
-            times = {
-                "iteration_ms": window.iteration_ms,
-                "forward_ms": window.forward_ms,
-                "backward_ms": window.backward_ms or [],
-                "seconds": [window.seconds],
-            }
-            for name, values in times.items():
-                for iteration, value in enumerate(values, 1):
-                    if not (math.isfinite(value) and value > 0):
-                        where = "" if name == "seconds" else f", iteration {iteration}"
-                        return (
-                            f"rank {trace.rank}, window {number}{where}: {name} is {value:g}, "
-                            "and a time must be finite and above 0"
-                        )
+            found = _invalid_time(window)
+            if found is not None:
+                return f"rank {trace.rank}, window {number}{found}"
+    return None
+
+
+def _invalid_time(window: Window) -> str | None:
+    times = {
+        "iteration_ms": window.iteration_ms,
+        "forward_ms": window.forward_ms,
+        "backward_ms": window.backward_ms or [],
+    }
+    for name, values in times.items():
+        for iteration, value in enumerate(values, 1):
+            if not SHORTEST_MS <= value <= LONGEST_MS:
+                return (
+                    f", iteration {iteration}: {name} is {value:g}, and a time must be finite and above 0: "
+                    f"{SHORTEST_MS:g} to {LONGEST_MS:g} ms"
+                )
+    iterations_s = sum(window.iteration_ms) / 1e3
+    if not math.isclose(window.seconds, iterations_s, rel_tol=1e-6):
+        return f": seconds is {window.seconds:g}, and its iterations take {iterations_s:g} s"
     return None
 
 

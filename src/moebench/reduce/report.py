@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from moebench.cases.case import Case, report_order
+from moebench.cases.plan import Plan
 from moebench.errors import UsageError
 from moebench.reduce.pairs import pair_cases
 from moebench.reduce.row import case_row
@@ -72,18 +74,10 @@ def _report(runs: list[Run], ends: Iterable[CaseEnd]) -> Report:
     for end in ends:
         outcome = end.outcome
         if _accepted(end):
-            cases.append(case_row(end.case, outcome.traces, plan.shape, plan.measure))
+            cases.append(_row(end, plan))
             rank_traces += len(outcome.traces)
         else:
-            rejected.append(
-                RejectedCase(
-                    id=end.case.id,
-                    status=outcome.status,
-                    reason=outcome.reason,
-                    message=outcome.message,
-                    attempts=end.attempts,
-                )
-            )
+            rejected.append(_rejected(end))
     meta = _meta(runs, cases, rank_traces)
     paired = pair_cases(meta, cases)
     counts = {
@@ -97,6 +91,24 @@ def _report(runs: list[Run], ends: Iterable[CaseEnd]) -> Report:
         pairs=paired.pairs,
         allPipelinePairs=paired.all_pipeline_pairs,
         rejected=rejected,
+    )
+
+
+def _row(end: CaseEnd, plan: Plan) -> CaseRow:
+    row = case_row(end.case, end.outcome.traces, plan.shape, plan.measure)
+    found: dict[str, Any] = {"attempt": end.attempt, "attempts": end.attempts}
+    return row.model_copy(update=found if end.stale is None else found | {"stale": end.stale})
+
+
+def _rejected(end: CaseEnd) -> RejectedCase:
+    optional = {"log": end.log, "stale": end.stale}
+    return RejectedCase(
+        id=end.case.id,
+        status=end.outcome.status,
+        reason=end.outcome.reason,
+        message=end.outcome.message,
+        attempts=end.attempts,
+        **{key: value for key, value in optional.items() if value},
     )
 
 

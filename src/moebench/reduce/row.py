@@ -28,6 +28,8 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
     optional: dict[str, Any] = {}
     if case.category is Category.PACKING:
         optional["capacity"] = first.capacity
+    if first.injected:
+        optional["injected"] = first.injected
     return CaseRow(
         id=case.id,
         backend=case.backend,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -20,9 +21,14 @@ from pydantic import (
     model_validator,
 )
 
+from moebench.inert import quoted
+from moebench.rank.trace import Environment
 from moebench.status import Reason, Status
 
 SCHEMA_VERSION = 1
+
+SHORTEST_MS, LONGEST_MS = 1e-9, 1e12
+"""A picosecond and thirty years: no clock has measured an iteration outside of them, and rates of others overflow."""
 
 
 def _number(value: Any) -> Any:
@@ -33,9 +39,9 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _above_zero(value: Any) -> Any:
-    if _number(value) <= 0:
-        raise ValueError("must be above 0")
+def _time_ms(value: Any) -> Any:
+    if not SHORTEST_MS <= _number(value) <= LONGEST_MS:
+        raise ValueError(f"must be above 0, and a time: {SHORTEST_MS:g} to {LONGEST_MS:g} ms")
     return value
 
 
@@ -43,7 +49,9 @@ Number = Annotated[int | float, PlainValidator(_number), WithJsonSchema({"type":
 """A finite number that stays as it was written: `1` is not turned into `1.0`."""
 
 Milliseconds = Annotated[
-    int | float, PlainValidator(_above_zero), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+    int | float,
+    PlainValidator(_time_ms),
+    WithJsonSchema({"type": "number", "minimum": SHORTEST_MS, "maximum": LONGEST_MS}),
 ]
 
 
@@ -196,6 +204,7 @@ class CaseRow(Open):
     sharedSchedule: str | None = None
     capacity: DistMoeCapacity | MokCapacity | dict[str, Any] | None = Field(default=None, description="packing only")
 
+    injected: list[str] | None = Field(default=None, description="faults that struck on purpose: not a measurement")
     implementation: str | None = Field(default=None, description="portable or library")
     estimator: str | None = Field(default=None, description="what iterationMS means")
     emulated: bool | None = Field(default=None, description="mxfp8 arithmetic on dequantised operands")
@@ -221,7 +230,10 @@ class CaseRow(Open):
     routing: Routing | None = None
     shape: ShapeOverride | None = Field(default=None, description="axes that differ from meta")
     measure: MeasureOverride | None = Field(default=None, description="where it differs from meta")
-    environment: dict[str, Any] | None = Field(default=None, description="of rank 0")
+    environment: Environment | None = Field(default=None, description="of rank 0")
+    attempt: int | None = Field(default=None, description="number of the execution that counts")
+    attempts: int | None = Field(default=None, description="executions that ended")
+    stale: str | None = Field(default=None, description="what has changed since it was measured")
 
 
 class Pair(Open):
@@ -239,14 +251,22 @@ class PipelinePair(Open):
     mok: str
 
 
+def _not_accepted(status: Status) -> Status:
+    if status is Status.ACCEPTED:
+        raise ValueError("an accepted case belongs into `cases`")
+    return status
+
+
 class RejectedCase(Open):
     """A planned case that is not in `cases`, and why."""
 
     id: str = Field(min_length=1)
-    status: Annotated[Status, Field(strict=False)]
+    status: Annotated[Status, Field(strict=False), AfterValidator(_not_accepted)]
     reason: Annotated[Reason, Field(strict=False)] | None = None
     message: str | None = None
-    attempts: int = Field(default=0, description="executions that were started")
+    attempts: int = Field(default=0, description="executions that ended")
+    log: str | None = Field(default=None, description="last lines of the guilty rank's log")
+    stale: str | None = Field(default=None, description="what has changed since it was tried")
 
 
 class Report(Open):
@@ -265,6 +285,6 @@ class Report(Open):
         for place, entries in (("cases", self.cases), ("rejected", self.rejected)):
             for entry in entries:
                 if entry.id in seen:
-                    raise ValueError(f"the id {entry.id} is a duplicate: its second place is in `{place}`")
+                    raise ValueError(f"the id {quoted(entry.id)} is a duplicate: its second place is in `{place}`")
                 seen.add(entry.id)
         return self

@@ -1,26 +1,13 @@
 """Text and figures as a terminal may see them. Everything that is printed passes `clean`."""
 
 import math
-import unicodedata
 from collections.abc import Iterable
 
 from rich.text import Text
 
+from moebench.inert import clean as clean
+
 ABSENT = "-"
-
-
-def clean(text: object) -> str:
-    """One printable line: control, format and surrogate characters become visible escapes, so none acts."""
-    return "".join(_visible(character) for character in str(text))
-
-
-def _visible(character: str) -> str:
-    if character.isspace():
-        return " "
-    if not unicodedata.category(character).startswith("C"):
-        return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def figure(value: float | None) -> str:

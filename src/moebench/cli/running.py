@@ -1,0 +1,232 @@
+"""The middle of `moebench sweep`: a run folder is made or taken up again, its cases are run, its report is shown."""
+
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+from moebench.cases.case import Case
+from moebench.cases.expand import Selection
+from moebench.cases.fault import Fault
+from moebench.cases.machine import Machine
+from moebench.cases.plan import Plan, Planned, load_plan
+from moebench.cases.runnable import why_not_here
+from moebench.cli.options import select_again
+from moebench.cli.progress import SweepProgress, seconds_text
+from moebench.errors import MoebenchError, UsageError
+from moebench.launch.estimate import case_s, launch_s
+from moebench.launch.folder import point_latest_to
+from moebench.launch.history import History
+from moebench.launch.interrupts import handle_interrupts
+from moebench.launch.journal import Entry, Journal, Sweep
+from moebench.launch.leftovers import end_leftovers
+from moebench.launch.supervisor import LAUNCH_TRIES, Ending, Limits, Supervisor
+from moebench.launch.surroundings import surroundings
+from moebench.launch.work import Work, work
+from moebench.rank.trace import write_atomically
+from moebench.reduce.accept import judge
+from moebench.reduce.metrics import case_times
+from moebench.reduce.report import reduce_runs, write_report
+from moebench.reduce.traces import Delivered, read_traces
+from moebench.show.console import Steady, make_console
+from moebench.show.layout import paragraph
+from moebench.show.problems import counts
+from moebench.show.summary import print_pairs
+from moebench.show.text import counted
+from moebench.status import Reason, Status
+
+MEASURING = ("cuda_graph", "l2_flush")
+"""Flags of a sweep that change how its cases are measured."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked for beside the cases. Times in seconds; none: from the plan's estimates."""
+
+    device: str
+    attempts: int
+    time_budget: float | None
+    case_timeout: float | None
+    start_timeout: float | None
+    faults: Sequence[Fault]
+
+
+def plan_of(
+    selection: Selection, machine: Machine, device: str, measured: Sequence[str], asked: dict[str, Any]
+) -> Plan:
+    """The plan of a selection. `measured`: flags of MEASURING that are on. Raises UsageError where they cannot be."""
+    selection = _measured_so(selection, device, machine, measured)
+    matrix = selection.matrix
+    return Plan(
+        matrix=matrix.name,
+        shape=matrix.shape,
+        measure=matrix.measure,
+        profiles={name: list(factors) for name, factors in matrix.profiles.items()},
+        notes=selection.notes,
+        asked=asked | {"device": device, "measured": list(measured)},
+        cases=[Planned(case=case, unsupported=why_not_here(case, machine)) for case in selection.cases],
+    )
+
+
+def _measured_so(selection: Selection, device: str, machine: Machine, flags: Sequence[str]) -> Selection:
+    if not flags:
+        return selection
+    if device == "cpu" or not machine.gpu_bytes:
+        spelt = " ".join("--" + flag.replace("_", "-") for flag in flags)
+        why = "--device cpu was given" if device == "cpu" else "this machine has no GPU"
+        raise UsageError(f"{spelt}: works on GPUs only, and {why}. Leave it out.")
+    update = dict.fromkeys(flags, True)
+    return replace(
+        selection,
+        matrix=selection.matrix.model_copy(update={"measure": selection.matrix.measure.model_copy(update=update)}),
+        cases=[case.model_copy(update={"measure": case.measure.model_copy(update=update)}) for case in selection.cases],
+    )
+
+
+def resumed_work(run: Path, machine: Machine, retry: Sequence[str]) -> tuple[Work, str, list[str]]:
+    """What is left of a run, the device it asked for, and notes for the user. The caller holds the run's lock."""
+    end_leftovers(run)
+    old, journal = load_plan(run), Journal(run)
+    asked = dict(old.asked)
+    device, measured = str(asked.pop("device", "auto")), list(asked.pop("measured", []))
+    notes = []
+    try:
+        new = plan_of(select_again(asked), machine, device, measured, asked)
+    except UsageError as error:
+        notes.append(f"the matrix cannot be read again, so the run goes on as it was planned: {error}")
+        still = [Planned(case=one.case, unsupported=why_not_here(one.case, machine)) for one in old.cases]
+        new = old.model_copy(update={"cases": still})
+    _record_what_was_delivered(run, old, journal)
+    history = History(journal.read())
+    return work(new, lambda case: surroundings(case, machine, device), old, history, retry), device, notes
+
+
+def _record_what_was_delivered(run: Path, plan: Plan, journal: Journal) -> None:
+    """Attempts that every rank finished while nobody was left to write it down."""
+    history = History(journal.read())
+    for planned in plan.cases:
+        for attempt in history.unended(planned.case.id):
+            delivered = read_traces(run, planned.case.id, attempt.number, planned.case.ep)
+            if not delivered.missing and not delivered.broken:
+                ending = _ending(planned.case, delivered)
+                journal.add(
+                    Entry(
+                        case=planned.case.id,
+                        attempt=attempt.number,
+                        launch=attempt.launch,
+                        key=attempt.key,
+                        status=ending.status,
+                        reason=ending.reason,
+                        message=ending.message,
+                    )
+                )
+
+
+def execute(run: Path, to_do: Work, machine: Machine, asked: Asked, lock: int) -> int:
+    """Run what there is to do, then report the whole run; the exit status."""
+    console = make_console(file=cast(IO[str], Steady(sys.stdout)))
+    cases = [one.case for one in to_do.todo]
+    on_gpu = asked.device != "cpu" and machine.gpu_bytes != ()
+    estimates_s = {case.id: case_s(case, machine.cores, on_gpu) for case in cases}
+    launches_s = {ranks: launch_s(ranks, machine.cores) for ranks in sorted({case.ep for case in cases})}
+    write_atomically(run / "plan.json", to_do.plan.model_dump_json(indent=1))
+    Journal(run).add(
+        Sweep(
+            pid=os.getpid(),
+            host=platform.node(),
+            surroundings=to_do.surroundings,
+            injected=[str(fault) for fault in asked.faults],
+        )
+    )
+    _announce(console, run, to_do, sum(estimates_s.values()) + sum(launches_s.values()), len(launches_s))
+    limits = _limits(asked, estimates_s, launches_s)
+    interrupted: list[str] = []
+    failed: MoebenchError | None = None
+    with SweepProgress(console, estimates_s, launches_s) as progress:
+        supervisor = Supervisor(
+            run,
+            to_do.todo,
+            asked.device,
+            limits,
+            lambda case, attempt: _ending(case, read_traces(run, case.id, attempt, case.ep)),
+            progress,
+            asked.faults,
+            held=(lock,),
+        )
+
+        def stop(why: str) -> None:
+            interrupted.append(why)
+            supervisor.stop(why)
+            console.print(f"{why}: finishing the current case; once more stops at once")
+
+        try:
+            with handle_interrupts(stop):
+                supervisor.execute()
+        except KeyboardInterrupt:
+            interrupted.append("stopped at once")
+        except MoebenchError as error:
+            failed = error
+    point_latest_to(run)
+    if failed is not None:
+        with suppress(OSError):
+            _report(run)
+        raise failed
+    status = _report(run)
+    return 130 if interrupted else status
+
+
+def _limits(asked: Asked, estimates_s: dict[str, float], launches_s: dict[int, float]) -> Limits:
+    """Deadlines asked for, or generous ones by the estimates. The whole may take what its parts may take."""
+
+    def of_case(case: Case) -> float:
+        return asked.case_timeout or 60 + 10 * estimates_s[case.id]
+
+    start_up_s = asked.start_timeout or 60 + 6 * max(launches_s.values(), default=0.0)
+    cases_s = sum(asked.case_timeout or 60 + 10 * estimate for estimate in estimates_s.values())
+    starts = LAUNCH_TRIES * (len(launches_s) + len(estimates_s))
+    whole_s = asked.attempts * (cases_s + starts * start_up_s)
+    return Limits(start_up_s, of_case, asked.time_budget or whole_s, asked.attempts)
+
+
+def _announce(console: Any, run: Path, to_do: Work, total_s: float, launches: int) -> None:
+    cannot = sum(planned.unsupported is not None for planned in to_do.plan.cases)
+    kept = len(to_do.plan.cases) - len(to_do.todo) - cannot
+    aside = [f"{count} {what}" for count, what in ((kept, "are kept"), (cannot, "cannot run here")) if count]
+    console.print(
+        f"{counted(len(to_do.todo), 'case')} in {launches} launch{'es' if launches != 1 else ''}"
+        + (f" ({', '.join(aside)})" if aside else "")
+        + f", about {seconds_text(total_s)}; run folder {short(run)}",
+        soft_wrap=True,
+    )
+    for reason, count in Counter(planned.stale for planned in to_do.stale).items():
+        console.print(f"stale, {counted(count, 'case')}: {reason}; --retry stale runs them again", soft_wrap=True)
+
+
+def _ending(case: Case, delivered: Delivered) -> Ending:
+    outcome = judge(case, delivered)
+    accepted = outcome.status is Status.ACCEPTED
+    iteration_ms = case_times(outcome.traces).iteration_ms if accepted else None
+    return Ending(outcome.status, outcome.reason, outcome.message, iteration_ms, rank=outcome.rank)
+
+
+def _report(run: Path) -> int:
+    """Reduce the run, show its pairs, and say how it went as an exit status."""
+    report = reduce_runs([run])
+    write_report(report, run / "report.json")
+    console = make_console()
+    print_pairs(report, console)
+    paragraph(console, counts(report))
+    paragraph(console, f"Report: {short(run / 'report.json')}")
+    bad = [entry for entry in report.rejected if entry.status is not Status.UNSUPPORTED]
+    if any(entry.reason is not Reason.INCORRECT for entry in bad):
+        console.print(f"To run what is not finished: moebench sweep --resume {short(run)}", soft_wrap=True)
+    return 3 if bad or not report.cases else 0
+
+
+def short(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
