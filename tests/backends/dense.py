@@ -1,14 +1,16 @@
 """One layer over all ranks' tokens in double precision: no ranks, no routing tables, gradients by autograd.
 
-Every expert computes every token; a token takes of each what its scores say, nothing of most.
+Every expert computes every token; a token takes of each what its scores say, nothing of most. And the fp32 reference's
+numbers under the same names.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from moebench.backends.reference import reference_gradients, reference_layer
 from moebench.cases.case import Case
-from moebench.rank.inputs import make_inputs, make_routing
+from moebench.rank.inputs import Inputs, make_inputs, make_routing
 
 CPU = torch.device("cpu")
 
@@ -50,6 +52,29 @@ def dense(case: Case, rank: int) -> dict[str, Tensor]:
         "dw2": dw2[local],
         "dshared13": dshared13,
         "dshared2": dshared2,
+    }
+
+
+def reference(inputs: Inputs, rank: int, world_size: int) -> dict[str, Tensor]:
+    """y and the gradients of one layer by the fp32 reference. Collective."""
+    arguments = (inputs.ids_TK[0], inputs.scores_TK[0])
+    weights, dw13, dw2 = inputs.weights[0], {}, {}
+
+    def see(local: int, dw13_GD: Tensor, dw2_DF: Tensor) -> None:
+        dw13[local], dw2[local] = dw13_GD, dw2_DF
+
+    y_TD = reference_layer(inputs.x_TD, *arguments, weights, rank, world_size)
+    assert inputs.dy_TD is not None
+    g = reference_gradients(inputs.x_TD, *arguments, inputs.dy_TD, weights, rank, world_size, see)
+    experts = range(len(weights.w2_eDF))
+    return {
+        "y": y_TD,
+        "dx": g.dx_TD,
+        "dscores": g.dscores_TK,
+        "dw13": torch.stack([dw13[local] for local in experts]),
+        "dw2": torch.stack([dw2[local] for local in experts]),
+        "dshared13": g.dshared13_GD,
+        "dshared2": g.dshared2_DF,
     }
 
 

@@ -18,6 +18,10 @@ class Impostor(Unnamed):
     name = "mok"
 
 
+class FaultyImpostor(Unnamed):
+    name = "faulty"
+
+
 def not_a_class():
     return None
 
@@ -28,7 +32,12 @@ def test_registered_names_load(name):
 
 
 def test_a_class_of_ones_own_loads_by_path():
-    assert load_backend("tests.launch.faulty:Faulty").name == "faulty"
+    assert load_backend("tests.third_party.ring_moe:RingMoe").name == "ring_moe"
+
+
+def test_the_faulty_backend_loads_by_name_and_is_listed_nowhere():
+    assert load_backend("faulty").pipelines == load_backend("torch").pipelines
+    assert "faulty" not in backend_names()
 
 
 @pytest.mark.parametrize(
@@ -41,6 +50,7 @@ def test_a_class_of_ones_own_loads_by_path():
         ("tests.backends.test_registry:Unnamed", ["`name` is None"]),
         ("tests.backends.test_registry:Dashed", ["'my-kernel'", "letters, digits and _"]),
         ("tests.backends.test_registry:Impostor", ["'mok'", "registered", "choose another"]),
+        ("tests.backends.test_registry:FaultyImpostor", ["'faulty'", "registered", "choose another"]),
     ],
 )
 def test_what_cannot_be_a_backend_is_refused_by_name(text, parts):

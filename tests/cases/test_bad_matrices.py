@@ -136,8 +136,8 @@ def test_imbalance_8_at_ep_4_is_impossible(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nope", "no matrix named 'nope'.*gb300, h200, quick"),
-        ("./nope.toml", r"nope.toml: not there.*gb300, h200, quick"),
+        ("nope", "no matrix named 'nope'.*gb300, h200, nvlink, quick"),
+        ("./nope.toml", r"nope.toml: not there.*gb300, h200, nvlink, quick"),
         ("", "no matrix named ''"),
         ("x" * 5000 + ".toml", "not there"),
     ],

@@ -14,6 +14,7 @@ from moebench.cases.capacity import capacity, why_capacity_refuses
 from moebench.cases.case import Category, Precision
 from moebench.cases.expand import Flags, select
 from moebench.cases.matrix import load_matrix, matrix_names
+from moebench.cases.memory import memory_bytes_per_rank
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,3 +63,10 @@ def test_every_case_of_quick_is_possible_and_fits_scratch(flags):
     assert [(c.id, c.unsupported, why_capacity_refuses(c)) for c in quick(**flags)] == [
         (c.id, None, None) for c in quick(**flags)
     ]
+
+
+def test_every_case_of_nvlink_is_possible_and_fits_an_h200():
+    cases = select(load_matrix("nvlink")).cases
+    assert {case.ep for case in cases} == {2, 4, 8}
+    assert all(case.unsupported is None and why_capacity_refuses(case) is None for case in cases)
+    assert max(memory_bytes_per_rank(case) for case in cases) < 139 * 2**30

@@ -134,6 +134,7 @@ def test_a_fault_ends_its_case_with_its_reason_and_names_the_rank(swept, fault):
         ("exit", "injected: exit:rank=1,phase=timing"),
         ("kill:rank=0,phase=set-up", "injected: kill:rank=0,phase=set-up"),
         ("stop", "injected: stop:rank=1,phase=timing"),
+        ("hang", "in _strike"),
     ],
 )
 def test_the_last_lines_of_the_guilty_ranks_log_are_in_the_report(swept, fault, said):

@@ -1,14 +1,18 @@
 """The check lets right numbers through, and nothing else."""
 
+import math
+
 import pytest
 import torch
 from tests.reduce.build import make_case
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from moebench.backends.protocol import Setup, Stages
 from moebench.backends.torch_ep import TorchBackend
 from moebench.cases.case import Mode, Precision
 from moebench.cases.shape import Shape
-from moebench.rank.check import check, first_failure
+from moebench.rank.check import PiecewiseL2, check, first_failure, relative_l2
 from moebench.rank.exchange import Exchange
 from moebench.rank.inputs import make_inputs, make_routing
 from moebench.rank.step import Step
@@ -31,10 +35,13 @@ class Bent(TorchBackend):
         return self._bend(super().layer, l, x_TD, ids_TK, scores_TK)
 
 
-def checked(bend, mode=Mode.INFERENCE, precision=Precision.BF16, **changes):
-    case = make_case("torch", 1, mode=mode, precision=precision, shape=SHAPE, **changes)
+def checked(bend, mode=Mode.INFERENCE, precision=Precision.BF16, shape=SHAPE, hook=None, **changes):
+    """`hook(weights)` may bend gradients of weights."""
+    case = make_case("torch", 1, mode=mode, precision=precision, shape=shape, **changes)
     exchange, ids_PTK = Exchange(0, 1), make_routing(case)
     inputs = make_inputs(case, 0, CPU, ids_PTK)
+    if hook is not None:
+        hook(inputs.weights[0])
     backend = Bent(Setup(case, 0, CPU, exchange, inputs.weights, ids_PTK, Stages()), bend)
     return check(Step(case, backend, inputs), exchange, "before")
 
@@ -135,6 +142,64 @@ def test_gradient_off_by_5_percent_is_refused_in_bf16(bend, tensor):
 @pytest.mark.parametrize(("bend", "tensor"), [(missing_score_gradient, "dscores"), (infinite_x_gradient, "dx")])
 def test_missing_and_infinite_gradients_are_refused(bend, tensor):
     refused(bend, f"relative_l2 of {tensor}", "is not finite", mode=Mode.TRAINING)
+
+
+def one_expert_off_by_5_percent(gradient_eXX):
+    bent_eXX = gradient_eXX.clone()
+    bent_eXX[3] *= 1.05
+    return bent_eXX
+
+
+def one_nan_of_one_expert(gradient_eXX):
+    bent_eXX = gradient_eXX.clone()
+    bent_eXX[3, 5, 7] = torch.nan
+    return bent_eXX
+
+
+@pytest.mark.parametrize("weights", ["w13_eGD", "w2_eDF"])
+@pytest.mark.parametrize(
+    ("bend", "found"), [(one_expert_off_by_5_percent, "is 0.02"), (one_nan_of_one_expert, "is not finite")]
+)
+def test_wrong_weight_gradients_of_one_expert_of_4_are_refused(weights, bend, found):
+    tensor = "d" + weights.split("_")[0]
+    refused(
+        straight,
+        f"relative_l2 of {tensor} of layer 0 {found}",
+        mode=Mode.TRAINING,
+        hook=lambda w: getattr(w, weights).register_hook(bend),
+    )
+
+
+def test_relative_l2_in_pieces_is_that_of_the_stack():
+    generator = torch.Generator().manual_seed(1)
+    want = torch.randn(4, 30, 20, generator=generator) * torch.tensor([1.0, 0.0, 10.0, 1e3]).view(4, 1, 1)
+    got = (want + 0.01 * torch.randn(want.shape, generator=generator)).bfloat16()
+    pieces, missing = PiecewiseL2(got), PiecewiseL2(None)
+    for i in range(4):
+        pieces.see(i, want[i])
+        missing.see(i, want[i])
+    assert pieces.error() == pytest.approx(relative_l2(got, want), rel=1e-5)
+    assert math.isnan(missing.error())
+
+
+class LargestFp32(TorchDispatchMode):
+    """Elements of the largest fp32 tensor that anything made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        out = function(*arguments, **(options or {}))
+        fp32 = [t.numel() for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.dtype == torch.float32]
+        self.elements = max([self.elements, *fp32])
+        return out
+
+
+def test_no_more_than_one_expert_is_ever_held_in_fp32():
+    """All of them would take twice what their weights and gradients take, and large cases would end in the check."""
+    shape = Shape(T=8, D=32, E=16, K=2, F=32, S=1)
+    with LargestFp32() as largest:
+        checked(straight, Mode.TRAINING, shape=shape)
+    assert largest.elements == 2 * shape.F * shape.D
 
 
 def test_check_leaves_no_gradient_behind():

@@ -1,10 +1,13 @@
 """Agreement, and what an execution makes of it, in one process."""
 
+import weakref
+
 import pytest
 import torch
 from tests.reduce.build import make_case
 
 from moebench.backends.torch_ep import TorchBackend
+from moebench.cases.fault import parse_fault
 from moebench.rank import agree as agreement
 from moebench.rank import execution
 from moebench.rank.agree import Verdict, agree
@@ -33,11 +36,11 @@ def executed(monkeypatch, tmp_path):
     monkeypatch.setattr(execution, "environment", lambda device: {})
     monkeypatch.setattr("moebench.rank.timing.dist.barrier", lambda: None)
 
-    def run(backend_class=TorchBackend, stop=False, others=()):
+    def run(backend_class=TorchBackend, stop=False, others=(), faults=()):
         monkeypatch.setattr(execution, "backend_of", lambda case: backend_class)
         monkeypatch.setattr(execution, "agree", lambda mine, *_: [mine, *others])
         progress = Progress(tmp_path / "events.jsonl")
-        one = Execution(make_case("torch", 1), 1, 0, CPU, progress, lambda: stop)
+        one = Execution(make_case("torch", 1), 1, 0, CPU, progress, lambda: stop, None, faults)
         one.run()
         return one.trace
 
@@ -78,13 +81,57 @@ def test_a_case_that_works_is_measured_and_checked_twice(executed):
 @pytest.mark.parametrize("where", ["support", "set-up"])
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [(ValueError("no"), Reason.CRASHED), (torch.OutOfMemoryError("too big"), Reason.OUT_OF_MEMORY)],
+    [
+        (ValueError("no"), Reason.CRASHED),
+        (SystemExit("no licence"), Reason.CRASHED),
+        (torch.OutOfMemoryError("too big"), Reason.OUT_OF_MEMORY),
+        (MemoryError("too big"), Reason.OUT_OF_MEMORY),
+    ],
 )
 def test_failure_before_the_first_collective_is_recorded_with_its_phase(executed, where, error, reason):
     trace = executed(failing(where, error))
     assert (trace.status, trace.reason, trace.phase) == (Status.FAILED, reason, where)
     assert str(error) in trace.message
     assert where in trace.message
+    assert trace.stack.rstrip().endswith(f"{type(error).__name__}: {error}")
+
+
+class Large:
+    """Stands for memory that a trace needs to be written."""
+
+
+def test_a_recorded_failure_lets_go_of_what_its_frames_hold(monkeypatch, tmp_path):
+    monkeypatch.setattr(execution, "environment", lambda device: {})
+    one = Execution(make_case("torch", 1), 1, 0, CPU, Progress(tmp_path / "events.jsonl"), lambda: False)
+    held = []
+
+    def fails():
+        large = Large()
+        held.append(weakref.ref(large))
+        raise MemoryError("no more")
+
+    with pytest.raises(MemoryError) as failure:
+        fails()
+    assert one.record(failure.value) is Reason.OUT_OF_MEMORY
+    assert held[0]() is None
+    assert "in fails" in one.trace.stack
+
+
+@pytest.mark.parametrize(
+    ("fault", "injected", "status"),
+    [
+        ("raise:rank=0,phase=set-up", True, Status.FAILED),
+        ("nan:rank=0", True, Status.REJECTED),
+        ("sleep:rank=0,seconds=0.001", True, Status.ACCEPTED),
+        ("raise:rank=0,phase=set-up,attempt=2", False, Status.ACCEPTED),
+        ("raise:rank=0,phase=set-up,case=mok-*", False, Status.ACCEPTED),
+        ("raise:rank=1,phase=set-up", False, Status.ACCEPTED),
+    ],
+)
+def test_a_fault_strikes_only_the_case_that_it_is_meant_for_whose_trace_says_so(executed, fault, injected, status):
+    trace = executed(faults=[parse_fault(fault)])
+    assert trace.injected == ([str(parse_fault(fault))] if injected else [])
+    assert trace.status is status
 
 
 def test_a_peers_failure_ends_the_case_here_and_closes_the_backend(executed):

@@ -97,6 +97,14 @@ def test_ranks_meet_before_a_window_and_never_inside_it(time, monkeypatch):
     assert met == [0]
 
 
+def test_garbage_is_collected_before_the_ranks_meet_so_that_they_begin_together(time, monkeypatch):
+    exchange, seen = Exchange(0, 1), []
+    monkeypatch.setattr(timing.gc, "collect", lambda: seen.append("collected"))
+    monkeypatch.setattr(timing.dist, "barrier", lambda: seen.append("met"))
+    timing.time_window(Steps(time, exchange), 1, CPU, exchange)
+    assert seen == ["collected", "met"]
+
+
 def test_host_clock_gives_ms_since_its_first_mark(monkeypatch):
     wound = Wound(monkeypatch)
     marks = clock.make_clock(CPU, 3)

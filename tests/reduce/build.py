@@ -46,14 +46,14 @@ def make_packing(backend: str = "mok", ep: int = 2) -> Case:
     )
 
 
-def make_window(ms: list[float], *, training: bool = False, tx_bytes: int = 4000, seconds: float = 1e-3) -> Window:
+def make_window(ms: list[float], *, training: bool = False, tx_bytes: int = 16_000, seconds: float | None = None) -> Window:
     """A window whose iterations take `ms`, all of it forward, or half of it in training."""
     part = [value / 2 if training else value for value in ms]
     return Window(
         forward_ms=part,
         backward_ms=part if training else None,
         iteration_ms=ms,
-        seconds=seconds,
+        seconds=sum(ms) / 1e3 if seconds is None else seconds,
         tx_bytes=tx_bytes,
         rx_bytes=2 * tx_bytes,
     )

@@ -35,7 +35,7 @@ def test_spread_is_range_over_median_and_one_window_has_none():
     assert metrics.window_spread([10.0]) is None
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("bad", [0.0, -0.0, -1.0, 5e-324, 1e308, math.nan, math.inf])
 def test_time_that_no_clock_could_measure_is_named(bad: float):
     case = make_case()
     traces = [make_trace(case, 0), make_trace(case, 1, [[2.0, 2.0], [2.0, bad]])]
@@ -44,16 +44,18 @@ def test_time_that_no_clock_could_measure_is_named(bad: float):
     assert found.startswith(f"rank 1, window 2, iteration 2: iteration_ms is {bad:g}")
 
 
-def test_window_of_no_seconds_is_an_invalid_time():
+@pytest.mark.parametrize("seconds", [0.0, 4.1e-3, 1e-300, math.nan])
+def test_seconds_of_a_window_must_be_those_of_its_iterations(seconds: float):
     case = make_case()
     traces = make_traces(case)
-    traces[-1].windows[0] = make_window([2.0, 2.0], seconds=0.0)
-    assert "seconds is 0" in str(metrics.first_invalid_time(traces))
+    traces[-1].windows[0] = make_window([2.0, 2.0], seconds=seconds)
+    found = metrics.first_invalid_time(traces)
+    assert found == f"rank 1, window 1: seconds is {seconds:g}, and its iterations take 0.004 s"
 
 
 def test_rates_are_the_mean_over_ranks_of_bytes_over_seconds():
     traces = make_traces(make_case())
-    traces[1].windows[:] = [make_window([2.0, 2.0], tx_bytes=12_000)] * 2
+    traces[1].windows[:] = [make_window([2.0, 2.0], tx_bytes=48_000)] * 2
     assert metrics.mean_gbps(traces, lambda window: window.tx_bytes) == pytest.approx((0.004 + 0.012) / 2)
 
 

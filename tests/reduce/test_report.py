@@ -85,7 +85,7 @@ def test_row_has_times_rates_scope_of_the_check_and_realised_routing(run: RunFol
     assert row.windowMS == [3.0, 3.0]
     assert row.spread == 0
     assert row.usefulTFPerGPU == pytest.approx(6 * 3 * 8 * 32 * 16 / 3.0 / 1e9)
-    assert (row.meanTXGBps, row.meanRXGBps) == (pytest.approx(0.004), pytest.approx(0.008))
+    assert (row.meanTXGBps, row.meanRXGBps) == (pytest.approx(16_000 / 6e6), pytest.approx(32_000 / 6e6))
     assert row.logicalTXBytes == 4 * 32 * 8
     assert row.validation.model_dump()["checks"][0] == {
         "when": "before", "tensor": "y", "metric": "relative_l2", "error": 0.002, "limit": 0.008,

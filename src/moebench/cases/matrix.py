@@ -1,5 +1,6 @@
 """Matrix files: TOML that says which cases there are. A mistake in one is named by file, block and key."""
 
+import math
 import os
 import tomllib
 from importlib.resources import files
@@ -11,9 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from moebench.cases.case import Capacity, Category, Measure, Mode, Pipeline, Precision, Profile, ProfileName
 from moebench.cases.shape import Shape
 from moebench.errors import UsageError
+from moebench.inert import quoted
 from moebench.reading import MIB, read_user_file
 
 T = TypeVar("T")
+
+MOST_CASES = 20_000
+"""Of one matrix: its lists are multiplied, and a slip of the pen is not to take hours."""
 
 
 def _as_list(value: Any) -> Any:
@@ -48,17 +53,22 @@ class Block(BaseModel):
 
     model_config = Loose
     category: Category
-    backend: Listed[Annotated[str, Field(strict=True, min_length=1)]]
+    backend: Listed[Annotated[str, Field(strict=True, min_length=1, max_length=200)]]
     mode: Listed[Mode]
     ep: Listed[Annotated[int, Field(strict=True, ge=1)]]
     precision: Listed[Precision]
     pipeline: Listed[Pipeline] | None = Field(default=None, description="none: all of the backend's")
     imbalance: Listed[Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]] | None = None
-    profile: Listed[Annotated[str, Field(strict=True, min_length=1)]] | None = None
+    profile: Listed[Annotated[ProfileName, Field(strict=True)]] | None = None
     F: Listed[Annotated[int, Field(strict=True, ge=8)]] | None = Field(default=None, description="none: the shape's F")
     shape: ShapeOverride = ShapeOverride()
     measure: dict[str, Any] = {}
     capacity: dict[str, Any] = {}
+
+    def size(self) -> int:
+        """How many cases its lists make, where every backend has one pipeline."""
+        lists = (self.backend, self.mode, self.ep, self.precision, self.imbalance or self.profile or [1], self.F or [1])
+        return math.prod(map(len, lists))
 
 
 class Matrix(BaseModel):
@@ -109,15 +119,19 @@ def load_matrix(name_or_path: str) -> Matrix:
     try:
         raw = tomllib.loads(read_user_file(path, MIB, "a matrix, a TOML file").decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a TOML file that can be read: {error}.") from error
+        raise UsageError(f"{path}: not a TOML file that can be read: {quoted(error)}.") from error
     for reserved in ("name", "path"):
         if reserved in raw:
             found = _as_toml(raw[reserved])
             raise UsageError(f"{path}: unknown key `{reserved}` (value {found}). Known keys: {_known(Matrix)}.")
     try:
-        return Matrix.model_validate({**raw, "name": path.stem, "path": path})
+        matrix = Matrix.model_validate({**raw, "name": path.stem, "path": path})
     except ValidationError as error:
         raise UsageError(f"{path}: {explain(error, Matrix)}") from error
+    cases = sum(block.size() for block in matrix.sweep)
+    if cases > MOST_CASES:
+        raise UsageError(f"{path}: its lists multiply to {cases} cases, and {MOST_CASES} are the most. Shorten them.")
+    return matrix
 
 
 def _known(model: type[BaseModel]) -> str:
@@ -142,7 +156,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     where = list(problem["loc"])
     place = _place(where)
     keys = [part for part in where if isinstance(part, str) and part != "[key]"]
-    key, found = keys[-1], _as_toml(problem["input"])
+    key, found = quoted(keys[-1]), _as_toml(problem["input"])
     if problem["type"] == "extra_forbidden":
         table = _TABLES.get(str(where[0]), model) if len(where) > 1 else model
         if len(where) > 2 and where[0] == "sweep" and where[2] == "shape":
@@ -158,7 +172,7 @@ def _what_is_right(kind: str, message: str) -> str:
         return "must not be empty"
     if kind in ("model_type", "dict_type"):
         return "must be a table of keys"
-    message = message.removeprefix("Value error, ")
+    message = quoted(message.removeprefix("Value error, "))
     return message[:1].lower() + message[1:]
 
 
@@ -171,4 +185,4 @@ def _as_toml(value: Any) -> str:
 def _place(where: list[Any]) -> str:
     if len(where) > 1 and where[0] == "sweep":
         return f"[[sweep]] block {where[1] + 1}: "
-    return f"[{where[0]}]: " if len(where) > 1 else ""
+    return f"[{quoted(where[0])}]: " if len(where) > 1 else ""

@@ -173,7 +173,7 @@ def execute(run: Path, to_do: Work, machine: Machine, asked: Asked, lock: int) -
             failed = error
     point_latest_to(run)
     if failed is not None:
-        with suppress(OSError):
+        with suppress(OSError, MoebenchError):
             _report(run)
         raise failed
     status = _report(run)
@@ -196,7 +196,7 @@ def _limits(asked: Asked, estimates_s: dict[str, float], launches_s: dict[int, f
 def _announce(console: Any, run: Path, to_do: Work, total_s: float, launches: int) -> None:
     cannot = sum(planned.unsupported is not None for planned in to_do.plan.cases)
     kept = len(to_do.plan.cases) - len(to_do.todo) - cannot
-    aside = [f"{count} {what}" for count, what in ((kept, "are kept"), (cannot, "cannot run here")) if count]
+    aside = [f"{count} {what}" for count, what in ((kept, "kept"), (cannot, "cannot run here")) if count]
     console.print(
         f"{counted(len(to_do.todo), 'case')} in {launches} launch{'es' if launches != 1 else ''}"
         + (f" ({', '.join(aside)})" if aside else "")
@@ -216,11 +216,16 @@ def _ending(case: Case, delivered: Delivered) -> Ending:
 
 def _report(run: Path) -> int:
     """Reduce the run, show its pairs, and say how it went as an exit status."""
-    report = reduce_runs([run])
-    write_report(report, run / "report.json")
+    report, unwritten = reduce_runs([run]), None
+    try:
+        write_report(report, run / "report.json")
+    except MoebenchError as error:
+        unwritten = error
     console = make_console()
     print_pairs(report, console)
     paragraph(console, counts(report))
+    if unwritten is not None:
+        raise MoebenchError(f"{unwritten} What was measured is kept: moebench reduce {short(run)} -o FILE.")
     paragraph(console, f"Report: {short(run / 'report.json')}")
     bad = [entry for entry in report.rejected if entry.status is not Status.UNSUPPORTED]
     if any(entry.reason is not Reason.INCORRECT for entry in bad):

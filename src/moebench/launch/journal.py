@@ -53,16 +53,16 @@ class Journal:
 
     def add(self, line: Sweep | Entry) -> None:
         data = line.model_dump_json(exclude_none=True).encode() + b"\n"
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                data = b"\n" + data
-            while data:
-                data = data[os.write(descriptor, data) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            with self.path.open("a+b", buffering=0) as file:
+                size = file.seek(0, os.SEEK_END)
+                if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+                    data = b"\n" + data
+                while data:
+                    data = data[file.write(data) :]
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def read(self) -> Iterator[Sweep | Entry]:
         """Lines in order. One that cannot be read, such as the torn last line of a killed writer, is passed over."""

@@ -5,6 +5,8 @@ charged with it; cases that ended badly are tried again, after all others of the
 """
 
 import contextlib
+import errno
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from moebench.status import Reason, Status
 
 POLL_S = 0.1
 LAUNCH_TRIES = 3
+DISK_BYTES = 2**16
+"""With less than this left a disk is full."""
 
 
 @dataclass(frozen=True)
@@ -221,11 +225,18 @@ class Supervisor:
             self.watcher.tick()
             time.sleep(POLL_S)
         if queue and began is queue[0] and not (self.stopping and status == 0):
+            self._refuse_full_disk()
             reason, message, log = blame(launch)
             took_s = time.monotonic() - case_began_at
             self._end(queue[0], Ending(Status.FAILED, reason, message, log=log), launch, took_s)
             done.add(queue[0].id)
         return done, tail(launch.spec.folder / "torchrun.log")
+
+    def _refuse_full_disk(self) -> None:
+        """Ranks that cannot write fail in many ways, none of which is their case's."""
+        disk = os.statvfs(self.run)
+        if disk.f_bavail * disk.f_frsize < DISK_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.run))
 
     def _tell(self, events: list[tuple[int, Event]]) -> None:
         for rank, event in events:

@@ -111,7 +111,9 @@ class RankTrace(_Model):
     windows: list[Window] = []
     cuda_graph: bool = Field(default=False, description="timed iterations were replays of CUDA graphs")
     traffic_source: str | None = Field(default=None, description="transport, nvlink, logical")
-    tx_bytes_by_kind: dict[str, Count] = Field(default={}, description="one iteration: dispatch, combine, metadata, ...")
+    tx_bytes_by_kind: dict[str, Count] = Field(
+        default={}, description="one iteration: dispatch, combine, metadata, ..."
+    )
     memory_source: str | None = Field(default=None, description="allocator or rss; none where refused")
     peak_allocated_bytes: Count | None = None
     peak_reserved_bytes: Count | None = None
@@ -142,11 +144,23 @@ def trace_path(run: Path, case_id: str, attempt: int, rank: int) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file that readers see whole or not at all: temporary file, fsync, rename."""
+    """Write a file that readers see whole or not at all, also after a power cut: temporary file, fsync, rename.
+
+    Raises OSError, and then leaves no file behind.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

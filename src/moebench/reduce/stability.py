@@ -91,7 +91,7 @@ def _parted(
     `limits` ends with that of 30 windows, which is on the safe side for more.
     """
     logs = np.sort(log_times(window_ms))
-    if not at or len(logs) < 3 or logs[0] == logs[-1]:
+    if not at or len(logs) < 3:
         return None
     gap, lower = max((logs[lower] - logs[lower - 1], lower) for lower in at)
     limit = limits[min(len(logs) - 30, 0) - 1]

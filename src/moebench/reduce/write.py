@@ -26,5 +26,5 @@ def write_report(report: Report, path: Path) -> None:
         write_atomically(path, to_json(report))
     except OSError as error:
         raise UsageError(
-            f"{path}: the report cannot be written: {error.strerror}. Give another place with -o FILE."
+            f"{path}: the report cannot be written: {error.strerror}. Make room, or choose another place."
         ) from error
