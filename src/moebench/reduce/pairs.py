@@ -92,6 +92,7 @@ def _difference(one: CaseRow, other: CaseRow, *, implementation: bool = True) ->
         "routing": (_sha256(one), _sha256(other)),
         "estimator": (one.estimator, other.estimator),
         "hardware": (_hardware(one), _hardware(other)),
+        "stale": (one.stale, other.stale),
         "injected": (", ".join(one.injected or ()), ", ".join(other.injected or ())),
     }
     if implementation:

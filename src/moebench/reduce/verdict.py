@@ -85,9 +85,9 @@ def verdict(
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values adjusted for making all these claims at once, in the order given (Holm 1979).
 
-    The i-th smallest of m (i from 0) is multiplied by m - i; none is smaller than one before it, none above 1. Claims
-    of at most 0.05 are then all true with a probability of at least 95 %, however they depend on each other. Leave out
-    intervals of too few samples: they claim nothing. Intervals and "same" keep a level of their own.
+    The i-th smallest of m (i from 0) is multiplied by m - i; none is smaller than one before it, none above 1. With
+    a probability of at least 95 % none of the claims at 0.05 is then a false one, however they depend on each other.
+    Leave out intervals of too few samples: they claim nothing. Intervals and "same" keep a level of their own.
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0
