@@ -18,6 +18,7 @@ def left(tmp_path, failures=(), died=(), oom=False, log=b"", torchrun_log=b"", s
     (tmp_path / "torchrun.log").write_bytes(torchrun_log)
     return SimpleNamespace(
         failures=lambda: [{"rank": rank, "exit_code": code, "time": time} for rank, code, time in failures],
+        pids={0: 1, 1: 2},
         died=[(rank, Event(0.0, 1, "died", "a-case", 1, error, reason)) for rank, error, reason in died],
         oom_killed=lambda: oom,
         exit_status=status,
@@ -51,8 +52,13 @@ def test_a_rank_that_left_without_a_word_comes_before_one_that_lost_it(tmp_path)
 
 
 def test_where_all_lost_a_peer_the_first_is_named(tmp_path):
-    launch = left(tmp_path, died=[(1, PEER_LOST, Reason.CRASHED)])
+    launch = left(tmp_path, died=[(1, PEER_LOST, Reason.CRASHED), (0, PEER_LOST, Reason.CRASHED)])
     assert blame(launch)[:2] == (Reason.CRASHED, f"rank 1: {PEER_LOST}")
+
+
+def test_a_rank_that_left_with_status_0_is_named_before_the_one_that_lost_it(tmp_path):
+    launch = left(tmp_path, [(0, 13, 5)], [(0, PEER_LOST, Reason.CRASHED)], log=b"bye\n")
+    assert blame(launch) == (Reason.CRASHED, f"rank 1 left without a word; rank 0: {PEER_LOST}", "bye")
 
 
 @pytest.mark.parametrize(
@@ -65,10 +71,13 @@ def test_a_torchrun_that_ends_without_a_failed_rank_is_quoted(tmp_path, status, 
     assert log == "address already in use"
 
 
-def test_after_a_hang_the_log_of_the_rank_that_held_up_the_others_is_quoted(tmp_path):
-    launch = left(tmp_path, log=b"most recent call first\n")
+def test_after_a_hang_the_stack_or_last_words_of_the_rank_that_held_up_the_others_are_quoted(tmp_path):
+    launch = left(tmp_path, log=b"my log\n")
     waits = Stack([("/x/torch/distributed/distributed_c10d.py", 9, "barrier")])
     launch.stacks = lambda: {0: waits, 1: Stack([("/x/mine.py", 7, "spin")])}
-    assert blame_hang(launch) == ("rank 1 was at mine.py:7 in spin; rank 0 waited in barrier", "most recent call first")
+    said = "rank 1 was at mine.py:7 in spin; rank 0 waited in barrier"
+    assert blame_hang(launch) == (said, 'File "/x/mine.py", line 7 in spin')
+    launch.stacks = lambda: {0: waits, 1: None}
+    assert blame_hang(launch) == ("rank 1 did not answer", "my log")
     launch.stacks = lambda: {0: waits, 1: waits}
     assert blame_hang(launch) == ("ranks 0, 1 waited in barrier", "")

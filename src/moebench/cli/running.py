@@ -211,7 +211,7 @@ def _ending(case: Case, delivered: Delivered) -> Ending:
     outcome = judge(case, delivered)
     accepted = outcome.status is Status.ACCEPTED
     iteration_ms = case_times(outcome.traces).iteration_ms if accepted else None
-    return Ending(outcome.status, outcome.reason, outcome.message, iteration_ms, rank=outcome.rank)
+    return Ending(outcome.status, outcome.reason, outcome.message, iteration_ms, outcome.log)
 
 
 def _report(run: Path) -> int:

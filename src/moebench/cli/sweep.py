@@ -107,7 +107,8 @@ def sweep(
         typer.Option(
             "--inject",
             metavar="FAULT",
-            help="Break a case on purpose, to test what follows: KIND[:rank=,phase=,case=GLOB,attempt=].",
+            help="Break cases on purpose, to test what follows: KIND[:rank=,phase=,case=GLOB,attempt=], "
+            "KIND such as raise, kill, hang or nan.",
             rich_help_panel=_PANEL,
             show_default=False,
         ),

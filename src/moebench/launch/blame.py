@@ -29,11 +29,15 @@ def blame(launch: Launch) -> tuple[Reason, str, str]:
     for rank, event in launch.died:
         if event.error and not _PEER_LOST.search(event.error):
             return event.reason or Reason.CRASHED, f"rank {rank}: {event.error}", log_of(launch, rank)
-    if failures:
+    if failures and failures[0]["rank"] not in spoke:
         rank, code = int(failures[0]["rank"]), int(failures[0]["exit_code"])
         return Reason.CRASHED, f"rank {rank} ended with exit status {code}", log_of(launch, rank)
     if launch.died:
         rank, event = launch.died[0]
+        silent = sorted(set(launch.pids) - spoke - {int(failure["rank"]) for failure in failures})
+        if silent:
+            what = f"rank {', '.join(map(str, silent))} left without a word; rank {rank}: {event.error}"
+            return Reason.CRASHED, what, log_of(launch, silent[0])
         return event.reason or Reason.CRASHED, f"rank {rank}: {event.error}", log_of(launch, rank)
     ended = launch.exit_status or 0
     how = f"was killed by {signal.Signals(-ended).name}" if ended < 0 else f"ended with status {ended}"
@@ -42,9 +46,13 @@ def blame(launch: Launch) -> tuple[Reason, str, str]:
 
 
 def blame_hang(launch: Launch) -> tuple[str, str]:
-    """What each rank of a hung launch was doing, and the last lines of the log of the one that held it up."""
-    guilty, what = who_hangs(launch.stacks())
-    return what, log_of(launch, guilty[0]) if guilty else ""
+    """What each rank of a hung launch was doing, and the stack, or else the last words, of the one that held it up."""
+    stacks = launch.stacks()
+    guilty, what = who_hangs(stacks)
+    if not guilty:
+        return what, ""
+    stack = stacks[guilty[0]]
+    return what, log_of(launch, guilty[0]) if stack is None else stack.innermost
 
 
 def log_of(launch: Launch, rank: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DUMP_BYTES = 2**18
+SHOWN_FRAMES = 6
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)$')
 _COLLECTIVES = ("/torch/distributed/", "/moebench/rank/exchange.py")
 _UNTOLD = ("wrapper", "wait")
@@ -25,6 +26,11 @@ class Stack:
         inside = [name for file, _, name in self.frames if any(part in file for part in _COLLECTIVES)]
         told = [name for name in inside if name not in _UNTOLD]
         return told[0] if told else "a collective" if inside else None
+
+    @property
+    def innermost(self) -> str:
+        """Its innermost frames, one a line."""
+        return "\n".join(f'File "{file}", line {line} in {name}' for file, line, name in self.frames[:SHOWN_FRAMES])
 
     @property
     def place(self) -> str:

@@ -19,13 +19,16 @@ class Attempt:
     reason: Reason | None = None
     message: str | None = None
     log: str | None = None
+    injected: bool = False
+    """A fault struck it on purpose: whatever came of it is no result of the case."""
     surroundings: dict[str, str] = field(default_factory=dict)
     """Of the sweep that made it."""
 
     @property
     def is_final(self) -> bool:
         """Nothing but a wish to repeat it leads to another attempt."""
-        return self.status in (Status.ACCEPTED, Status.UNSUPPORTED) or self.reason is Reason.INCORRECT
+        finished = self.status in (Status.ACCEPTED, Status.UNSUPPORTED) or self.reason is Reason.INCORRECT
+        return finished and not self.injected
 
 
 class History:
@@ -58,6 +61,7 @@ class History:
             reason=entry.reason,
             message=entry.message,
             log=entry.log,
+            injected=bool(entry.injected) or (known is not None and known.injected),
             surroundings=known.surroundings if known else surroundings,
         )
 
@@ -70,11 +74,12 @@ class History:
         return [attempt for attempt in self.attempts(case_id) if attempt.status is None]
 
     def counts(self, case_id: str) -> Attempt | None:
-        """The attempt that counts: of those of the newest content, the last accepted one; else the last that ended."""
+        """The attempt that counts: of those of the newest content without a fault, the last accepted; else the last."""
         ended = [attempt for attempt in self.attempts(case_id) if attempt.status is not None]
         if not ended:
             return None
         newest = [attempt for attempt in ended if attempt.key == ended[-1].key]
+        newest = [attempt for attempt in newest if not attempt.injected] or newest
         accepted = [attempt for attempt in newest if attempt.status is Status.ACCEPTED]
         return (accepted or newest)[-1]
 

@@ -35,6 +35,7 @@ class Entry(BaseModel):
     attempt: int = Field(ge=0)
     launch: str | None = None
     key: str | None = Field(default=None, description="content hash of the case and its surroundings")
+    injected: list[str] | None = Field(default=None, description="faults that struck the attempt on purpose")
     status: Status | None = None
     reason: Reason | None = None
     message: str | None = None

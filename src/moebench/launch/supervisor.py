@@ -16,7 +16,7 @@ from typing import Protocol
 from moebench.cases.case import Case
 from moebench.cases.fault import Fault
 from moebench.errors import MoebenchError
-from moebench.launch.blame import blame, blame_hang, log_of
+from moebench.launch.blame import blame, blame_hang
 from moebench.launch.history import Attempt
 from moebench.launch.journal import Entry, Journal
 from moebench.launch.launch import Launch
@@ -33,14 +33,13 @@ DISK_BYTES = 2**16
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt at a case ended. `log`: the last lines of the guilty rank's log; `rank` names that rank."""
+    """How an attempt at a case ended. `log`: the guilty rank's last words."""
 
     status: Status
     reason: Reason | None = None
     message: str | None = None
     iteration_ms: float | None = None
     log: str | None = None
-    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,7 @@ class Supervisor:
                     break
                 now = time.monotonic()
                 ending = self.judge(case, self._next[case.id])
-                self._end(queue.pop(0), _with_log(ending, launch), launch, now - case_began_at)
+                self._end(queue.pop(0), ending, launch, now - case_began_at)
                 done.add(case.id)
                 case_began_at = now
             if not launch.is_up:
@@ -263,7 +262,15 @@ class Supervisor:
 
     def _begin(self, case: Case, launch: Launch | None) -> None:
         name = launch.spec.name if launch else None
-        self.journal.add(Entry(case=case.id, attempt=self._next[case.id], launch=name, key=self._keys[case.id]))
+        self.journal.add(
+            Entry(
+                case=case.id,
+                attempt=self._next[case.id],
+                launch=name,
+                key=self._keys[case.id],
+                injected=[str(fault) for fault in self.faults if fault.strikes(case, self._next[case.id])] or None,
+            )
+        )
 
     def _end(self, case: Case, ending: Ending, launch: Launch | None = None, seconds: float = 0.0) -> None:
         not_run = ending.status is Status.NOT_RUN
@@ -285,12 +292,6 @@ class Supervisor:
             self._next[case.id] += 1
         again = not not_run and self.stopping is None and self._again(case)
         self.watcher.ended(case.id, ending, seconds, again=again)
-
-
-def _with_log(ending: Ending, launch: Launch) -> Ending:
-    if ending.status is not Status.FAILED or ending.rank is None:
-        return ending
-    return Ending(ending.status, ending.reason, ending.message, log=log_of(launch, ending.rank), rank=ending.rank)
 
 
 def _last_launch(run: Path) -> int:

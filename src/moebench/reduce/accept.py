@@ -32,8 +32,8 @@ class Outcome:
     reason: Reason | None = None
     message: str | None = None
     traces: list[RankTrace] = field(default_factory=list)
-    rank: int | None = None
-    """The one that ended the case early."""
+    log: str | None = None
+    """The last words of the rank that ended the case early."""
 
 
 def judge(case: Case, delivered: Delivered) -> Outcome:
@@ -57,7 +57,7 @@ def _ended_early(traces: list[RankTrace]) -> Outcome | None:
     trace = min(ended, key=lambda t: (worst[t.status], _failed_check(t) is None, _tells_of_a_peer(t)))
     failed_check = _failed_check(trace) if trace.reason is Reason.INCORRECT else None
     said = f"rank {trace.rank}, {trace.phase}: {trace.message or 'ended without a message'}"
-    return Outcome(trace.status, trace.reason, failed_check or said, rank=trace.rank)
+    return Outcome(trace.status, trace.reason, failed_check or said, log=trace.stack)
 
 
 def _tells_of_a_peer(trace: RankTrace) -> bool:
