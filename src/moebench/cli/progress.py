@@ -8,11 +8,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from moebench.launch.supervisor import Ending
-from moebench.show.problems import shortened
+from moebench.show.problems import LOG_LINES, shortened
 from moebench.show.text import clean, counted
 from moebench.status import Status
-
-LOG_LINES = 6
 
 STYLES = {
     Status.ACCEPTED: "green",

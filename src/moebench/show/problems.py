@@ -11,6 +11,8 @@ from moebench.show.text import clean, counted, some
 from moebench.status import Status
 
 MESSAGE_LIMIT = 400
+LOG_LINES = 6
+"""Of a log, the last ones: the report has more."""
 
 STYLES = {Status.REJECTED: "red", Status.FAILED: "red", Status.NOT_RUN: "yellow", Status.UNSUPPORTED: "dim"}
 
@@ -44,6 +46,8 @@ def print_problems(report: Report, console: Console) -> None:
             style=STYLES[status],
         )
         paragraph(console, some(entry.id for entry in entries), indent=2, style="dim")
+        for line in (entries[0].log or "").splitlines()[-LOG_LINES:]:
+            paragraph(console, f"| {shortened(line)}", indent=4, style="dim")
     console.print()
 
 
