@@ -14,10 +14,10 @@ LAPTOP, GPU_HOST = Machine(cores=2, available_bytes=2**34), Machine(cores=2, ava
 @pytest.mark.parametrize("flag", ["cuda_graph", "l2_flush"])
 def test_a_flag_holds_for_every_case_and_for_the_reports_meta_and_leaves_the_rest(flag):
     before = select(load_matrix("quick"))
-    after = plan_of(before, GPU_HOST, "auto", [flag], {"matrix": "quick"})
+    after = plan_of(before, GPU_HOST, "auto", {flag: True}, {"matrix": "quick"})
     assert {getattr(one.case.measure, flag) for one in after.cases} == {True}
     assert getattr(after.measure, flag)
-    assert after.asked == {"matrix": "quick", "device": "auto", "measured": [flag]}
+    assert after.asked == {"matrix": "quick", "device": "auto", "measured": {flag: True}}
     for case, one in zip(before.cases, after.cases, strict=True):
         assert one.case.measure.model_copy(update={flag: False}) == case.measure
         assert one.case.id == case.id
@@ -29,9 +29,9 @@ def test_a_flag_holds_for_every_case_and_for_the_reports_meta_and_leaves_the_res
 ])  # fmt: skip
 def test_on_a_cpu_the_flags_are_a_mistake(device, machine, why):
     with pytest.raises(UsageError, match=f"--cuda-graph --l2-flush: works on GPUs only, and {why}"):
-        plan_of(select(load_matrix("quick")), machine, device, ["cuda_graph", "l2_flush"], {})
+        plan_of(select(load_matrix("quick")), machine, device, {"cuda_graph": True, "l2_flush": True}, {})
 
 
 def test_without_flags_nothing_changes():
     selection = select(load_matrix("quick"))
-    assert [one.case for one in plan_of(selection, LAPTOP, "cpu", [], {}).cases] == selection.cases
+    assert [one.case for one in plan_of(selection, LAPTOP, "cpu", {}, {}).cases] == selection.cases

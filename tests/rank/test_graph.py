@@ -72,6 +72,7 @@ def test_backends_say_what_can_be_captured_and_third_parties_cannot_unless_they_
 
 
 def test_graphs_and_flushes_are_estimators_of_their_own():
-    names = {estimator(), estimator(Measure(cuda_graph=True)), estimator(Measure(l2_flush=True))}
-    assert estimator(Measure()) == estimator() == "slowest-rank-window-mean"
-    assert len(names) == 3
+    ways = [Measure(), Measure(cuda_graph=True), Measure(l2_flush=True), Measure(paired=True, windows=2)]
+    assert len({estimator(measure, on_gpu=True) for measure in ways}) == 4
+    assert estimator(Measure(), on_gpu=True) == "slowest-rank-window-mean"
+    assert estimator(Measure(cuda_graph=True), on_gpu=False) == "slowest-rank-window-mean"

@@ -1,10 +1,11 @@
 """A case is one row of the report: a workload, and who does it. Its id says all of it."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from moebench.cases.shape import Shape
 
@@ -84,9 +85,20 @@ class Measure(_Frozen):
         allow_inf_nan=False,
         description="largest (max - min) / median over window times; absent: no gate",
     )
+    paired: bool = Field(
+        default=False, description="windows alternate with those of the workload's other cases, two in each block"
+    )
     l2_flush: bool = Field(default=False, description="on GPUs: overwrite the L2 cache before each iteration, untimed")
     cuda_graph: bool = Field(default=False, description="on GPUs: replay iterations as CUDA graphs")
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of routing, inputs and weights")
+
+    @model_validator(mode="after")
+    def _blocks_are_whole(self) -> Self:
+        if self.paired and self.windows % 2:
+            raise ValueError(
+                f"paired blocks have two windows of each case: windows must be even, not {self.windows}"
+            )
+        return self
 
 
 class Capacity(_Frozen):
@@ -162,6 +174,16 @@ class Case(_Frozen):
     def workload_id(self) -> str:
         """The work, whoever does it: cases that may be compared share it."""
         return f"{self.mode}-ep{self.ep}-{self.precision}-{self._tail}"
+
+
+def alternating(cases: Iterable[Case]) -> list[list[Case]]:
+    """Cases in the groups whose windows alternate: those of one workload that are measured alike, and each case that
+    is not measured in pairs alone. Groups and their cases keep the order given."""
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        work = (case.workload_id, case.shape, case.layer_imbalances, case.measure)
+        groups.setdefault(work if case.measure.paired else (case.id,), []).append(case)
+    return list(groups.values())
 
 
 def report_order(case: Case) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 Legend: T tokens of a rank, D hidden, E experts in total, F FFN width, K experts per token, S shared experts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moebench.backends.dist_moe import capacity as dist_moe
@@ -62,6 +63,14 @@ def memory_of(case: Case) -> Memory:
 def memory_bytes_per_rank(case: Case) -> int:
     """Modeled bytes that a rank needs for a case, without its process (`Machine.process_bytes`)."""
     return memory_of(case).total_bytes
+
+
+def together_bytes_per_rank(cases: Sequence[Case]) -> int:
+    """Modeled bytes that a rank needs to hold cases of one workload at once; weights and gradients they share."""
+    each = [memory_of(case) for case in cases]
+    shared = max(one.weights_bytes + one.gradients_bytes for one in each)
+    own = sum(one.quantised_weights_bytes + one.activations_bytes for one in each)
+    return shared + own + max(one.reference_bytes for one in each)
 
 
 def _quantised_bytes_per_weight(case: Case) -> float:

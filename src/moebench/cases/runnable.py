@@ -1,9 +1,11 @@
 """Whether a case can run on a machine, and if not, why."""
 
+from collections.abc import Sequence
+
 from moebench.cases.capacity import why_capacity_refuses
 from moebench.cases.case import Case
 from moebench.cases.machine import Machine
-from moebench.cases.memory import memory_bytes_per_rank
+from moebench.cases.memory import memory_bytes_per_rank, together_bytes_per_rank
 
 GIB = 2**30
 
@@ -27,6 +29,12 @@ def why_not_here(case: Case, machine: Machine) -> str | None:
     if needed is None:
         return case.unsupported
     return why_capacity_refuses(case) or _why_no_room(case.ep, needed, machine)
+
+
+def fit_together(cases: Sequence[Case], machine: Machine) -> bool:
+    """Whether cases of one workload can be set up at once on a machine. Each of them can run here alone."""
+    needed = together_bytes_per_rank(cases) + machine.process_bytes()
+    return len(cases) == 1 or _why_no_room(cases[0].ep, needed, machine) is None
 
 
 def _why_no_room(ranks: int, needed_bytes: int, machine: Machine) -> str | None:

@@ -39,7 +39,7 @@ class SweepProgress:
         self._left_s = dict(estimates_s)
         self._launches_left_s = dict(launch_estimates_s)
         self._total = len(estimates_s)
-        self._done = 0
+        self._done: set[str] = set()
         self._modeled_s = self._measured_s = 0.0
         self._estimates_s = estimates_s
         self._began_at = time.monotonic()
@@ -77,12 +77,12 @@ class SweepProgress:
         if again:
             self._console.print(self._line(case_id, ending, seconds, "; to be tried again"), soft_wrap=True)
             return
-        self._done += 1
+        self._done.add(case_id)
         self._left_s.pop(case_id, None)
         if ending.status is Status.ACCEPTED:
             self._modeled_s += self._estimates_s[case_id]
             self._measured_s += seconds
-        self._live.advance(self._task)
+        self._live.update(self._task, completed=len(self._done))
         if ending.status is Status.NOT_RUN:
             return
         if ending.status is Status.ACCEPTED and self._console.is_terminal:
@@ -91,7 +91,7 @@ class SweepProgress:
         self._console.print(self._line(case_id, ending, seconds), soft_wrap=True)
 
     def _line(self, case_id: str, ending: Ending, seconds: float, then: str = "") -> Text:
-        line = Text(f"{self._done:>{len(str(self._total))}}/{self._total} ")
+        line = Text(f"{len(self._done):>{len(str(self._total))}}/{self._total} ")
         status = f"{ending.status}: {ending.reason}" if ending.reason else str(ending.status)
         line.append(status, style=STYLES[ending.status])
         line.append(f" {clean(case_id)}")

@@ -15,7 +15,7 @@ from moebench.cases.expand import Selection
 from moebench.cases.fault import Fault
 from moebench.cases.machine import Machine
 from moebench.cases.plan import Plan, Planned, load_plan
-from moebench.cases.runnable import why_not_here
+from moebench.cases.runnable import fit_together, why_not_here
 from moebench.cli.options import select_again
 from moebench.cli.progress import SweepProgress, seconds_text
 from moebench.errors import MoebenchError, UsageError
@@ -40,8 +40,8 @@ from moebench.show.summary import print_pairs
 from moebench.show.text import counted
 from moebench.status import Reason, Status
 
-MEASURING = ("cuda_graph", "l2_flush")
-"""Flags of a sweep that change how its cases are measured."""
+GPU_ONLY = ("cuda_graph", "l2_flush")
+"""Flags that only a GPU can follow."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,10 @@ class Asked:
 
 
 def plan_of(
-    selection: Selection, machine: Machine, device: str, measured: Sequence[str], asked: dict[str, Any]
+    selection: Selection, machine: Machine, device: str, measured: dict[str, Any], asked: dict[str, Any]
 ) -> Plan:
-    """The plan of a selection. `measured`: flags of MEASURING that are on. Raises UsageError where they cannot be."""
+    """The plan of a selection. `measured`: what flags set in the Measure of every case. Raises UsageError for what
+    cannot be."""
     selection = _measured_so(selection, device, machine, measured)
     matrix = selection.matrix
     return Plan(
@@ -68,19 +69,17 @@ def plan_of(
         measure=matrix.measure,
         profiles={name: list(factors) for name, factors in matrix.profiles.items()},
         notes=selection.notes,
-        asked=asked | {"device": device, "measured": list(measured)},
+        asked=asked | {"device": device, "measured": measured},
         cases=[Planned(case=case, unsupported=why_not_here(case, machine)) for case in selection.cases],
     )
 
 
-def _measured_so(selection: Selection, device: str, machine: Machine, flags: Sequence[str]) -> Selection:
-    if not flags:
-        return selection
-    if device == "cpu" or not machine.gpu_bytes:
+def _measured_so(selection: Selection, device: str, machine: Machine, update: dict[str, Any]) -> Selection:
+    flags = [name for name in GPU_ONLY if update.get(name)]
+    if flags and (device == "cpu" or not machine.gpu_bytes):
         spelt = " ".join("--" + flag.replace("_", "-") for flag in flags)
         why = "--device cpu was given" if device == "cpu" else "this machine has no GPU"
         raise UsageError(f"{spelt}: works on GPUs only, and {why}. Leave it out.")
-    update = dict.fromkeys(flags, True)
     return replace(
         selection,
         matrix=selection.matrix.model_copy(update={"measure": selection.matrix.measure.model_copy(update=update)}),
@@ -93,7 +92,7 @@ def resumed_work(run: Path, machine: Machine, retry: Sequence[str]) -> tuple[Wor
     end_leftovers(run)
     old, journal = load_plan(run), Journal(run)
     asked = dict(old.asked)
-    device, measured = str(asked.pop("device", "auto")), list(asked.pop("measured", []))
+    device, measured = str(asked.pop("device", "auto")), dict(asked.pop("measured", {}))
     notes = []
     try:
         new = plan_of(select_again(asked), machine, device, measured, asked)
@@ -157,6 +156,7 @@ def execute(run: Path, to_do: Work, machine: Machine, asked: Asked, lock: int) -
             progress,
             asked.faults,
             held=(lock,),
+            fit_together=lambda group: fit_together(group, machine),
         )
 
         def stop(why: str) -> None:

@@ -35,6 +35,7 @@ class Launch:
         self.begun: dict[str, set[int]] = {}
         self.ended: dict[str, set[int]] = {}
         self.died: list[tuple[int, Event]] = []
+        self._last: dict[int, Event] = {}
         self._oom_kills_before = oom_kills()
         spec.folder.mkdir(parents=True)
         write_atomically(spec.folder / "launch.json", spec.model_dump_json(indent=1))
@@ -65,6 +66,7 @@ class Launch:
             if event.phase == "died":
                 self.died.append((rank, event))
             elif event.case is not None:
+                self._last[rank] = event
                 into = self.ended if event.phase == "ended" else self.begun
                 into.setdefault(event.case, set()).add(rank)
         if time.monotonic() - self._capped_at > CAP_EVERY_S:
@@ -76,6 +78,10 @@ class Launch:
     def exit_status(self) -> int | None:
         """torchrun's; negative: the signal that killed it."""
         return self._process.returncode
+
+    def last_heard_case(self) -> str | None:
+        """Where the rank was that was heard of least recently: a rank that died or hangs has fallen behind."""
+        return min(self._last.values(), key=lambda event: event.time).case if self._last else None
 
     def has_ended(self, case_id: str) -> bool:
         return len(self.ended.get(case_id, ())) == self.ranks

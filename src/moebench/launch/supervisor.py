@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from moebench.cases.case import Case
+from moebench.cases.case import Case, alternating
 from moebench.cases.fault import Fault
 from moebench.errors import MoebenchError
 from moebench.launch.blame import blame, blame_hang
@@ -65,7 +65,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Todo:
-    """A case to run: its content hash, and the number of its next attempt."""
+    """A case to run: its content hash, and the number of its next attempt. Those of a group alternate."""
 
     case: Case
     key: str
@@ -86,10 +86,11 @@ class Supervisor:
         watcher: Watcher,
         faults: Sequence[Fault] = (),
         held: tuple[int, ...] = (),
+        fit_together: Callable[[list[Case]], bool] = lambda group: True,
     ) -> None:
         self.run, self.device, self.limits = run, device, limits
         self.judge, self.watcher = judge, watcher
-        self.faults, self._held = list(faults), held
+        self.faults, self._held, self._fit_together = list(faults), held, fit_together
         self.journal = Journal(run)
         self.stopping: str | None = None
         """Why no further case is to begin, once that is so."""
@@ -142,7 +143,7 @@ class Supervisor:
         while waiting and self.stopping is None:
             if not self._round(ranks, waiting):
                 return
-            waiting = [case for case in waiting if self._again(case)]
+            waiting = [case for group in alternating(waiting) if any(map(self._again, group)) for case in group]
 
     def _round(self, ranks: int, pending: list[Case]) -> bool:
         """One attempt at each case, in as many launches as it takes; False where launches do not come up."""
@@ -166,70 +167,96 @@ class Supervisor:
     def _launch_once(self, ranks: int, pending: list[Case]) -> tuple[set[str], str | None]:
         """One launch: the ids of the cases that have an ending after it; else why it did not come up."""
         self._launches += 1
+        name, groups = f"{self._launches:03d}-ep{ranks}", alternating(pending)
         spec = LaunchSpec(
             run=self.run,
-            name=f"{self._launches:03d}-ep{ranks}",
-            jobs=[Job(case_id=case.id, attempt=self._next[case.id]) for case in pending],
+            name=name,
+            jobs=[job for number, group in enumerate(groups, 1) for job in self._jobs(group, f"{name}/{number}")],
             device=self.device,
-            collective_timeout_s=max(map(self.limits.case_s, pending)) + 30,
+            collective_timeout_s=max(map(self._deadline_s, groups)) + 30,
             faults=self.faults,
         )
         self.watcher.launching(ranks, len(pending), self._launches)
         launch = self._launch = Launch(spec, ranks, self._held)
         try:
-            return self._follow(launch, pending)
+            return self._follow(launch, groups)
         except BaseException:
             launch.kill(dump_stacks=False)
             raise
         finally:
             self._launch = None
 
-    def _follow(self, launch: Launch, pending: list[Case]) -> tuple[set[str], str | None]:
+    def _jobs(self, group: list[Case], name: str) -> list[Job]:
+        paired = group[0].measure.paired
+        together = not paired or self._fit_together(group)
+        return [
+            Job(
+                case_id=case.id,
+                attempt=self._next[case.id],
+                group=name if paired else None,
+                together=together,
+            )
+            for case in group
+        ]
+
+    def _deadline_s(self, group: list[Case]) -> float:
+        return sum(map(self.limits.case_s, group))
+
+    def _follow(self, launch: Launch, groups: list[list[Case]]) -> tuple[set[str], str | None]:
         done: set[str] = set()
-        queue = list(pending)
-        began: Case | None = None
-        case_began_at = time.monotonic()
+        queue, open_cases = list(groups), dict[str, Case]()
+        began_at = time.monotonic()
         while True:
             status, events = launch.poll()
             self._tell(events)
-            while queue and queue[0].id in launch.begun:
-                case = queue[0]
-                if began is not case:
-                    began = case
-                    self._begin(case, launch)
-                if not launch.has_ended(case.id):
+            while queue:
+                for case in queue[0]:
+                    if case.id in launch.begun and case.id not in open_cases:
+                        open_cases[case.id] = case
+                        self._begin(case, launch)
+                if not all(launch.has_ended(case.id) for case in queue[0]):
                     break
-                now = time.monotonic()
-                ending = self.judge(case, self._next[case.id])
-                self._end(queue.pop(0), ending, launch, now - case_began_at)
-                done.add(case.id)
-                case_began_at = now
+                ended, took_s = queue.pop(0), time.monotonic() - began_at
+                for case in ended:
+                    self._end(case, self.judge(case, self._next[case.id]), launch, took_s / len(ended))
+                    done.add(case.id)
+                open_cases.clear()
+                began_at = time.monotonic()
             if not launch.is_up:
-                case_began_at = time.monotonic()
+                began_at = time.monotonic()
             if status is not None:
                 launch.close()
                 break
-            overdue = self._overdue(launch, queue[0] if queue else None, case_began_at)
+            overdue = self._overdue(launch, queue[0] if queue else [], began_at)
             if overdue is not None:
-                took_s = time.monotonic() - case_began_at
+                took_s = time.monotonic() - began_at
                 launch.kill(dump_stacks=True)
-                if queue and began is queue[0]:
+                if open_cases:
                     what, log = blame_hang(launch)
                     message = f"{overdue}: {what}; every rank's stack is in logs/{launch.spec.name}"
-                    self._end(queue[0], Ending(Status.FAILED, Reason.TIMEOUT, message, log=log), launch, took_s)
-                    done.add(queue[0].id)
+                    ending = Ending(Status.FAILED, Reason.TIMEOUT, message, log=log)
+                    done.add(self._charge(launch, open_cases, ending, took_s))
                 return done, overdue
             if time.monotonic() - self._started_at > self.limits.budget_s:
                 self.stop(f"the time budget of {self.limits.budget_s:g} s was used up")
             self.watcher.tick()
             time.sleep(POLL_S)
-        if queue and began is queue[0] and not (self.stopping and status == 0):
+        if open_cases and not (self.stopping and status == 0):
             self._refuse_full_disk()
             reason, message, log = blame(launch)
-            took_s = time.monotonic() - case_began_at
-            self._end(queue[0], Ending(Status.FAILED, reason, message, log=log), launch, took_s)
-            done.add(queue[0].id)
+            ending = Ending(Status.FAILED, reason, message, log=log)
+            done.add(self._charge(launch, open_cases, ending, time.monotonic() - began_at))
         return done, tail(launch.spec.folder / "torchrun.log")
+
+    def _charge(self, launch: Launch, open_cases: dict[str, Case], ending: Ending, seconds: float) -> str:
+        """The case that a failure hit: of those under way, the one at which the rank was that was heard of least
+        recently. The attempts at the others are given up. Its id."""
+        case = open_cases.get(launch.last_heard_case() or "", next(iter(open_cases.values())))
+        for other in open_cases.values():
+            if other is not case:
+                self._next[other.id] += 1
+        self._end(case, ending, launch, seconds)
+        return case.id
 
     def _refuse_full_disk(self) -> None:
         """Ranks that cannot write fail in many ways, none of which is their case's."""
@@ -242,13 +269,13 @@ class Supervisor:
             if rank == 0 and event.case is not None:
                 self.watcher.phase(event.case, event.phase)
 
-    def _overdue(self, launch: Launch, case: Case | None, case_began_at: float) -> str | None:
+    def _overdue(self, launch: Launch, group: list[Case], began_at: float) -> str | None:
         now = time.monotonic()
         if not launch.is_up:
             late = now - launch.started_at > self.limits.start_up_s
             return f"the launch did not come up within {self.limits.start_up_s:g} s" if late else None
-        limit_s = self.limits.start_up_s if case is None else self.limits.case_s(case)
-        return f"no ending within {limit_s:g} s" if now - case_began_at > limit_s else None
+        limit_s = self._deadline_s(group) if group else self.limits.start_up_s
+        return f"no ending within {limit_s:g} s" if now - began_at > limit_s else None
 
     def _give_up(self, ranks: int, pending: list[Case], why: str | None) -> None:
         """The first case is charged: what the others would do cannot be known."""

@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from moebench.cases.case import Case
 from moebench.cases.plan import load_plan
 from moebench.rank.exchange import Exchange
 from moebench.rank.execution import Execution, StopAsked
 from moebench.rank.instruments import GpuInstruments, Instruments
 from moebench.rank.lifeline import die_with_parent
+from moebench.rank.paired import PairedExecution
 from moebench.rank.placement import collectives, gpu_index, most_ranks_on_one_gpu, tell_gpus
 from moebench.rank.progress import Progress
 from moebench.rank.spec import Job, LaunchSpec
@@ -45,11 +45,15 @@ def main() -> None:
     cases = {planned.case.id: planned.case for planned in load_plan(spec.run).cases}
     warm_process(Exchange(rank, world_size), device)
     settle_garbage()
-    for job in spec.jobs:
+
+    def execution(job: Job) -> Execution:
         case = cases[job.case_id]
         if case.ep != world_size:
             raise RuntimeError(f"{case.id} wants {case.ep} ranks, this launch has {world_size}")
-        if not _run(spec, job, case, rank, device, progress, instruments):
+        return Execution(case, job.attempt, rank, device, progress, spec.stop_file.exists, instruments, spec.faults)
+
+    for jobs in spec.groups():
+        if not _run(spec, jobs, [execution(job) for job in jobs], progress):
             break
     dist.barrier()
     instruments.close()
@@ -84,31 +88,29 @@ def _join(spec: LaunchSpec) -> tuple[torch.device, Instruments]:
     return device, GpuInstruments(device, sharing)
 
 
-def _run(
-    spec: LaunchSpec,
-    job: Job,
-    case: Case,
-    rank: int,
-    device: torch.device,
-    progress: Progress,
-    instruments: Instruments,
-) -> bool:
-    """One job; False when the supervisor asked to stop before it."""
-    execution = Execution(case, job.attempt, rank, device, progress, spec.stop_file.exists, instruments, spec.faults)
-    trace = execution.trace
+def _run(spec: LaunchSpec, jobs: list[Job], executions: list[Execution], progress: Progress) -> bool:
+    """One case, or several whose windows alternate; False when the supervisor asked to stop before it."""
+    first = jobs[0]
+    paired = first.group and PairedExecution(executions, first.group, together=first.together)
     try:
-        execution.run()
+        if paired:
+            paired.run()
+        else:
+            executions[0].run()
     except StopAsked:
         return False
     except BaseException as error:
-        trace.status, trace.reason = Status.FAILED, execution.record(error)
-        _write(spec, execution)
-        progress.tell("died", case.id, job.attempt, trace.message, trace.reason)
+        struck = paired.current if paired else executions[0]
+        trace = struck.trace
+        trace.status, trace.reason = Status.FAILED, struck.record(error)
+        _write(spec, struck)
+        progress.tell("died", trace.case_id, trace.attempt, trace.message, trace.reason)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(EXIT_AFTER_FAILURE)
-    _write(spec, execution)
-    progress.tell("ended", case.id, job.attempt)
+    for execution in executions:
+        _write(spec, execution)
+        progress.tell("ended", execution.trace.case_id, execution.trace.attempt)
     return True
 
 

@@ -6,7 +6,8 @@ already sit in a collective: the exception leaves `execute`, and the rank record
 """
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TypeVar
 
@@ -26,13 +27,13 @@ from moebench.rank.environment import environment
 from moebench.rank.exchange import Exchange
 from moebench.rank.failure import reason_of
 from moebench.rank.graph import GraphStep, capture
-from moebench.rank.inputs import make_inputs, make_routing, renew_x
+from moebench.rank.inputs import Inputs, make_inputs, make_routing, renew_x
 from moebench.rank.instruments import Instruments
-from moebench.rank.memory import PeakMemory
+from moebench.rank.memory import Peak, PeakMemory
 from moebench.rank.progress import Progress
 from moebench.rank.step import Step
 from moebench.rank.timing import flush_bytes, settle, time_window, warm_up
-from moebench.rank.trace import RankTrace, Realised, estimator
+from moebench.rank.trace import RankTrace, Realised, Window, estimator
 from moebench.status import Reason, Status
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class StopAsked(Exception):
     """The supervisor asked the launch to end before this case."""
 
 
-class _Ended(Exception):
+class Ended(Exception):
     """All ranks agreed that this case ends here."""
 
 
@@ -76,6 +77,8 @@ class Execution:
         self.instruments = instruments or Instruments()
         self.faults = [fault for fault in faults if fault.strikes(case, attempt)]
         self.graph: GraphStep | None = None
+        self.inputs: Inputs | None = None
+        self.memory: PeakMemory | None = None
         self.exchange = Exchange(rank, case.ep)
         self.trace = RankTrace(
             case=case,
@@ -86,21 +89,36 @@ class Execution:
             phase="support",
             injected=[str(fault) for fault in self.faults],
             implementation="portable",
-            estimator=estimator(case.measure) if device.type == "cuda" else estimator(),
+            estimator=estimator(case.measure, on_gpu=device.type == "cuda"),
             environment=environment(device) | self.instruments.about,
         )
 
     def run(self) -> None:
         """All phases. Raises StopAsked, or whatever struck after the ranks had agreed to go on."""
-        backend: Backend | None = None
+        with suppress(Ended), self.prepared() as step:
+            self._measure(step)
+
+    @contextmanager
+    def prepared(self) -> Iterator[Step]:
+        """The step of a backend that is supported and set up; closed in the end. Raises Ended where it cannot be."""
+        self.find_support()
+        with self.set_up() as step:
+            yield step
+
+    @contextmanager
+    def set_up(self) -> Iterator[Step]:
+        """The step of a backend set up anew, with the inputs that this execution has; closed in the end."""
+        self.enter("set-up")
+        verdict, backend = self._alone(self._set_up)
         try:
-            backend = self._prepare()
-            self._measure(backend)
-        except _Ended:
-            pass
+            self._agree(verdict)
+            assert backend is not None
+            assert self.inputs is not None
+            yield Step(self.case, backend, self.inputs)
         finally:
             if self.graph is not None:
                 self.graph.release()
+                self.graph = None
             if backend is not None:
                 self._close(backend)
 
@@ -111,7 +129,7 @@ class Execution:
         except Exception:
             traceback.print_exc()
 
-    def _enter(self, phase: str) -> None:
+    def enter(self, phase: str) -> None:
         self.trace.phase = phase
         self.progress.tell(phase, self.case.id, self.trace.attempt)
 
@@ -141,12 +159,14 @@ class Execution:
         self.trace.status, self.trace.reason = ENDINGS[worst]
         if self.trace.message is None:
             self.trace.message = f"rank {verdicts.index(worst)} could not go on in {self.trace.phase}"
-        raise _Ended
+        raise Ended
 
-    def _prepare(self) -> Backend:
-        self._enter("support")
-        self.memory = PeakMemory(self.device)
+    def find_support(self) -> None:
+        """Raises Ended where a rank cannot do the case, StopAsked where none is to be begun."""
+        self.enter("support")
+        self.memory = self.memory or PeakMemory(self.device)
         verdict, backend_class = self._alone(self._backend_class)
+        self._class = backend_class
         if backend_class is not None:
             self.trace.implementation = backend_class.implementation
             self.trace.host_known_splits = backend_class.host_known_splits
@@ -162,17 +182,6 @@ class Execution:
                 self.trace.message, verdict = why_not, Verdict.UNSUPPORTED
         self._agree(Verdict.STOP if self.stop() else verdict)
 
-        self._enter("set-up")
-        verdict, backend = self._alone(lambda: self._set_up(backend_class))
-        try:
-            self._agree(verdict)
-        except _Ended:
-            if backend is not None:
-                self._close(backend)
-            raise
-        assert backend is not None
-        return backend
-
     def _backend_class(self) -> type[Backend]:
         mine = [fault for fault in self.faults if fault.rank in (None, self.rank)]
         return with_faults(backend_of(self.case), mine, self.device, lambda: self.trace.phase)
@@ -186,10 +195,10 @@ class Execution:
             return "collectives over gloo cannot be captured in a CUDA graph"
         return backend_class.why_no_cuda_graph(self.case)
 
-    def _set_up(self, backend_class: type[Backend] | None) -> Backend:
-        assert backend_class is not None
+    def _set_up(self) -> Backend:
+        assert self._class is not None
         case = self.case
-        ids_PTK = make_routing(case)
+        ids_PTK = make_routing(case) if self.inputs is None else self.inputs.ids_PTK
         self.trace.realised = Realised(
             world_size=self.exchange.world_size,
             routing_sha256=routing_sha256(ids_PTK),
@@ -197,8 +206,8 @@ class Execution:
             rows_received=[int((ids // case.experts_per_rank == self.rank).sum()) for ids in ids_PTK],
             remote_rows_sent=[int(remote_rows(ids, case.shape.E)[self.rank]) for ids in ids_PTK],
         )
-        self.inputs = make_inputs(case, self.rank, self.device, ids_PTK)
-        return backend_class(
+        self.inputs = self.inputs or make_inputs(case, self.rank, self.device, ids_PTK)
+        return self._class(
             Setup(
                 case=case,
                 rank=self.rank,
@@ -210,45 +219,76 @@ class Execution:
             )
         )
 
-    def _measure(self, backend: Backend) -> None:
-        case, trace, measure = self.case, self.trace, self.case.measure
-        step = Step(case, backend, self.inputs)
-        self._enter("check")
-        self._check(step, "before")
-
-        self._enter("timing")
+    def _measure(self, step: Step) -> None:
+        measure, trace = self.case.measure, self.trace
+        self.check_before(step)
+        self.enter("timing")
+        assert self.memory is not None
         self.memory.reset()
-        settle(step, self.device)
-        if measure.cuda_graph:
-            step = self._capture(step)
+        step = self.warmed_up(step)
         self.instruments.begin()
         for _ in range(measure.windows):
-            trace.windows.append(time_window(step, measure.iterations, self.device, self.exchange, self.instruments))
-        peak = self.memory.read().without(flush_bytes(measure, self.device))
-        trace.memory_source = peak.source
-        trace.peak_allocated_bytes, trace.peak_reserved_bytes = peak.allocated_bytes, peak.reserved_bytes
-        trace.environment |= self.instruments.end(trace.windows)
-        trace.traffic_source = traffic_source(trace.windows, case.ep, self.device)
+            trace.windows.append(self.window(step))
+        self._note_memory(self.memory.read())
+        (seen,) = self.instruments.end(trace.windows)
+        trace.environment |= seen
+        self.note_work(step)
+        self.recheck(step)
+
+    def alone(self, step: Step) -> None:
+        """What a case that is timed together with others does by itself: check, peak memory, bytes by kind."""
+        self.check_before(step)
+        self.enter("timing")
+        assert self.memory is not None
+        self.memory.reset()
+        warm_up(step, max(1, self.case.measure.warmups))
+        self._note_memory(self.memory.read())
+        self.note_work(step)
+
+    def check_before(self, step: Step) -> None:
+        self.enter("check")
+        self._check(step, "before")
+
+    def warmed_up(self, step: Step) -> Step:
+        """The step to be timed: warm, and captured where CUDA graphs were asked for."""
+        settle(step, self.device)
+        return self._capture(step) if self.case.measure.cuda_graph else step
+
+    def window(self, step: Step) -> Window:
+        return time_window(step, self.case.measure.iterations, self.device, self.exchange, self.instruments)
+
+    def _note_memory(self, peak: Peak) -> None:
+        peak = peak.without(flush_bytes(self.case.measure, self.device))
+        self.trace.memory_source = peak.source
+        self.trace.peak_allocated_bytes, self.trace.peak_reserved_bytes = peak.allocated_bytes, peak.reserved_bytes
+
+    def note_work(self, step: Step) -> None:
+        """What one untimed iteration sends, and what the backend says of itself."""
+        trace, backend = self.trace, step.backend
         self.exchange.ledger.clear()
         warm_up(step, 1)
         trace.tx_bytes_by_kind = dict(self.exchange.ledger.tx_bytes)
         trace.capacity = backend.capacity()
-
         if (note := backend.note()) is not None:
             trace.environment["library"] = asdict(note)
-        self._enter("recheck")
-        renew_x(self.inputs, case, self.rank)
+
+    def recheck(self, step: Step) -> None:
+        """The check after timing, with other values in x; the case is then accepted, as far as this rank knows."""
+        trace = self.trace
+        trace.traffic_source = traffic_source(trace.windows, self.case.ep, self.device)
+        self.enter("recheck")
+        renew_x(step.inputs, self.case, self.rank)
         self._check(step, "after")
         trace.status, trace.phase = Status.ACCEPTED, "done"
 
     def _capture(self, step: Step) -> Step:
         """The step as CUDA graphs, or the end of the case on all ranks: never eager in its place."""
-        self._enter("capture")
+        self.enter("capture")
         verdict, self.graph = self._alone(lambda: capture(step, self.exchange, self.device))
         self._agree(verdict)
         assert self.graph is not None
         self.trace.cuda_graph = True
-        self._enter("timing")
+        self.enter("timing")
         settle(self.graph, self.device)
         return self.graph
 

@@ -24,11 +24,11 @@ class Instruments:
         self.about: dict[str, Any] = {}
 
     def begin(self) -> None:
-        """Before a case's first window."""
+        """Before the first window of a case, or of cases that are timed together."""
 
-    def end(self, windows: list[Window]) -> dict[str, Any]:
-        """After a case's last window: what to add to its environment."""
-        return {}
+    def end(self, *windows: list[Window]) -> list[dict[str, Any]]:
+        """After the last window: what to add to the environment of each case, told by its windows."""
+        return [{} for _ in windows]
 
     def close(self) -> None: ...
 
@@ -61,11 +61,18 @@ class GpuInstruments(Instruments):
         if self._sampler is not None:
             self._sampler.begin()
 
-    def end(self, windows: list[Window]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def end(self, *windows: list[Window]) -> list[dict[str, Any]]:
+        samples = self._sampler.end() if self._sampler is not None else None
+        seen: list[dict[str, Any]] = [{} for _ in windows]
         if self._sampler is not None:
-            samples = self._sampler.end()
-            found = {"samples": 0} if samples is None else summary(samples, windows)
+            seen = [{"samples": 0} if samples is None else summary(samples, mine) for mine in windows]
+        if len(windows) == 1:
+            seen[0] |= self._counted()
+        return seen
+
+    def _counted(self) -> dict[str, Any]:
+        """What the counters say of all windows and of the time between them: of one case, or of nobody's."""
+        found: dict[str, Any] = {}
         links = self.nvlink.read_links() if self.nvlink else None
         if links is not None and self._links_before is not None:
             moved = _moved(self._links_before, links)

@@ -45,6 +45,7 @@ class PeakMemory:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
+        _give_back_freed_memory()
         try:
             _CLEAR_REFS.write_text("5")
         except OSError:

@@ -79,6 +79,15 @@ class Check(_Model):
         return f"{self.metric} of {self.tensor}{layer} is {error}, limit {self.limit:g} ({self.when} timing)"
 
 
+class Alternation(_Model):
+    """How a case's windows alternated with those of other cases of its workload: two in each block, in mirror image,
+    so that what changes steadily hits all of them alike."""
+
+    group: str = Field(description="the same for all cases whose windows alternated with each other")
+    blocks: int
+    together: bool = Field(description="all were set up at once; else each was set up anew for each of its windows")
+
+
 class Realised(_Model):
     """The workload as this rank saw it, counted from the ids it was given."""
 
@@ -109,6 +118,8 @@ class RankTrace(_Model):
     estimator: str = Field(default="slowest-rank-window-mean", description="what iteration times mean")
     realised: Realised | None = None
     windows: list[Window] = []
+    alternation: Alternation | None = None
+    aa_windows: list[Window] = Field(default=[], description="the same case once more, as if it were another one")
     cuda_graph: bool = Field(default=False, description="timed iterations were replays of CUDA graphs")
     traffic_source: str | None = Field(default=None, description="transport, nvlink, logical")
     tx_bytes_by_kind: dict[str, Count] = Field(
@@ -126,15 +137,17 @@ class RankTrace(_Model):
     environment: Environment = {}
 
 
-def estimator(measure: Measure | None = None) -> str:
+def estimator(measure: Measure, *, on_gpu: bool) -> str:
     """What iteration times mean: the slowest rank's mean of a window, and what was done to each iteration on a GPU.
 
     Cases with different estimators are not paired.
     """
     name = "slowest-rank-window-mean"
-    if measure is not None and measure.cuda_graph:
+    if measure.paired:
+        name += ", windows alternating"
+    if on_gpu and measure.cuda_graph:
         name += ", CUDA graph replayed"
-    if measure is not None and measure.l2_flush:
+    if on_gpu and measure.l2_flush:
         name += ", L2 flushed"
     return name
 
