@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from moebench.cases.expand import Selection
     from moebench.cases.plan import Plan
 
-DEFAULT_BLOCKS = 8
-
 _PANEL, _MEASURE = "Run", "How cases are measured"
 
 
@@ -131,7 +129,7 @@ def sweep(
             min=1,
             max=500,
             help="With --paired: blocks of two windows of each case. 24 find a difference of 2 % in noise of 3 %. "
-            "Default: 8.",
+            "Default: enough for as many comparisons as there are, 8 at least.",
             rich_help_panel=_MEASURE,
             show_default=False,
         ),
@@ -170,6 +168,7 @@ def sweep(
 
     moebench sweep --resume runs/monday --retry incorrect
     """
+    from moebench.cases.case import alternating
     from moebench.cases.fault import parse_fault, refuse_idle_faults
     from moebench.cases.machine import this_machine
     from moebench.cli.running import Asked, execute, plan_of, resumed_work
@@ -178,6 +177,7 @@ def sweep(
     from moebench.launch.lock import locked
     from moebench.launch.surroundings import surroundings
     from moebench.launch.work import RETRIABLE, work
+    from moebench.reduce.comparisons import blocks_for
 
     os.umask(os.umask(0o022) | 0o022)
     if device not in ("auto", "cpu", "cuda"):
@@ -206,8 +206,11 @@ def sweep(
     if blocks is not None and not paired:
         raise UsageError("--blocks: works together with --paired only.")
     if paired:
-        measured |= {"paired": True, "windows": 2 * (blocks or DEFAULT_BLOCKS)}
+        measured |= {"paired": True, "windows": 2 * (blocks or 1)}
     plan = plan_of(selection, machine, device, measured, asked)
+    if paired and blocks is None:
+        measured["windows"] = 2 * blocks_for(alternating(plan.runnable()))
+        plan = plan_of(selection, machine, device, measured, asked)
     if not plan.runnable():
         raise UsageError(_nothing_runs(plan))
     refuse_idle_faults(faults, plan.runnable())

@@ -168,10 +168,11 @@ class Supervisor:
         """One launch: the ids of the cases that have an ending after it; else why it did not come up."""
         self._launches += 1
         name, groups = f"{self._launches:03d}-ep{ranks}", alternating(pending)
+        numbered = [(f"{self.run.name}/{name}/{number}", group) for number, group in enumerate(groups, 1)]
         spec = LaunchSpec(
             run=self.run,
             name=name,
-            jobs=[job for number, group in enumerate(groups, 1) for job in self._jobs(group, f"{name}/{number}")],
+            jobs=[job for group_name, group in numbered for job in self._jobs(group, group_name)],
             device=self.device,
             collective_timeout_s=max(map(self._deadline_s, groups)) + 30,
             faults=self.faults,

@@ -77,7 +77,11 @@ def _missing_samples(case: Case, trace: RankTrace) -> str | None:
     measure = case.measure
     if len(trace.windows) != measure.windows:
         return f"rank {trace.rank}: {len(trace.windows)} windows, asked for {measure.windows}"
-    for number, window in enumerate(trace.windows, 1):
+    if measure.paired and trace.alternation is None:
+        return f"rank {trace.rank}: its windows did not alternate with those of other cases, as asked for"
+    if len(trace.aa_windows) not in (0, measure.windows):
+        return f"rank {trace.rank}: {len(trace.aa_windows)} A/A windows, asked for {measure.windows}"
+    for number, window in enumerate([*trace.windows, *trace.aa_windows], 1):
         lists = {"iteration_ms": window.iteration_ms, "forward_ms": window.forward_ms}
         if case.training:
             lists["backward_ms"] = window.backward_ms or []
@@ -109,7 +113,15 @@ def _other_case(case: Case, trace: RankTrace) -> str | None:
 
 
 def _other_rank(first: RankTrace, trace: RankTrace) -> str | None:
-    for key in ("implementation", "estimator", "traffic_source", "memory_source", "emulated", "fast_math"):
+    for key in (
+        "implementation",
+        "estimator",
+        "traffic_source",
+        "memory_source",
+        "emulated",
+        "fast_math",
+        "alternation",
+    ):
         one, other = getattr(first, key), getattr(trace, key)
         if one != other:
             return f"{key} is {other} on rank {trace.rank} and {one} on rank {first.rank}"

@@ -67,6 +67,14 @@ def case_times(traces: list[RankTrace]) -> Times:
     )
 
 
+def aa_window_ms(traces: list[RankTrace]) -> list[float]:
+    """Slowest rank, of each window in which the case was timed as if it were another one."""
+    return [
+        slowest_rank_ms([window.iteration_ms for window in ranks])
+        for ranks in zip(*(trace.aa_windows for trace in traces), strict=True)
+    ]
+
+
 def _by_window(traces: list[RankTrace], times: Callable[[Window], list[float]]) -> list[list[list[float]]]:
     """[windows][P][iterations]"""
     return [[times(window) for window in ranks] for ranks in zip(*(t.windows for t in traces), strict=True)]
@@ -88,10 +96,11 @@ def _start_skew_ms(traces: list[RankTrace]) -> list[float] | None:
 def first_invalid_time(traces: list[RankTrace]) -> str | None:
     """The first time that no clock could have measured, or that contradicts others, in words, or None."""
     for trace in traces:
-        for number, window in enumerate(trace.windows, 1):
-            found = _invalid_time(window)
-            if found is not None:
-                return f"rank {trace.rank}, window {number}{found}"
+        for kind, windows in (("window", trace.windows), ("A/A window", trace.aa_windows)):
+            for number, window in enumerate(windows, 1):
+                found = _invalid_time(window)
+                if found is not None:
+                    return f"rank {trace.rank}, {kind} {number}{found}"
     return None
 
 

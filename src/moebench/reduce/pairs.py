@@ -60,8 +60,8 @@ def pair_cases(meta: Meta, cases: list[CaseRow]) -> Pairing:
             dist_of.setdefault(_work(row), []).append(row)
     matches, refused = [], {}
     for mok in (row for row in cases if row.backend == MOK):
-        candidates = [row for row in dist_of.get(_work(mok), []) if _shape(meta, row) == _shape(meta, mok)]
-        differences = {row.id: _difference(row, mok) for row in candidates}
+        candidates = [row for row in dist_of.get(_work(mok), []) if shape_text(meta, row) == shape_text(meta, mok)]
+        differences = {row.id: difference(row, mok) for row in candidates}
         agreeing = [row for row in candidates if differences[row.id] is None]
         if agreeing:
             matches.append(Match(min(agreeing, key=lambda row: row.iterationMS), mok, agreeing))
@@ -86,7 +86,7 @@ def _work(row: CaseRow) -> Key:
     return (row.mode, row.ep, row.precision, row.category, row.F, row.imbalance, row.profile, row.layers)
 
 
-def _difference(one: CaseRow, other: CaseRow, *, implementation: bool = True) -> str | None:
+def difference(one: CaseRow, other: CaseRow, *, implementation: bool = True) -> str | None:
     """Why two cases of one workload may not be compared, or None. A key absent on both sides is equal."""
     pairs = {
         "routing": (_sha256(one), _sha256(other)),
@@ -103,7 +103,8 @@ def _difference(one: CaseRow, other: CaseRow, *, implementation: bool = True) ->
     return None
 
 
-def _shape(meta: Meta, row: CaseRow) -> str:
+def shape_text(meta: Meta, row: CaseRow) -> str:
+    """The sizes of a row's layer: its own, or those of meta."""
     sizes = {"T": meta.T, "D": meta.D, "E": meta.E, "K": meta.K, "S": meta.sharedExperts}
     if row.shape is not None:
         sizes |= {key: size for key, size in row.shape.model_dump(exclude_unset=True).items() if key in sizes}
@@ -130,7 +131,7 @@ def torch_ratios(report: Report) -> dict[str, float]:
     ratios = {}
     for row in report.cases:
         for baseline in baseline_of.get(_work(row), []) if row.backend != BASELINE else []:
-            if _shape(report.meta, row) == _shape(report.meta, baseline) and not _difference(
+            if shape_text(report.meta, row) == shape_text(report.meta, baseline) and not difference(
                 row, baseline, implementation=False
             ):
                 ratios[row.id] = baseline.iterationMS / row.iterationMS
@@ -166,7 +167,7 @@ def _comparisons(report: Report) -> Iterator[tuple[str, str, str, float]]:
     best: dict[tuple[str, Key, str], CaseRow] = {}
     for row in report.cases:
         if row.id in ratio_of:
-            key = (row.backend, _work(row), _shape(report.meta, row))
+            key = (row.backend, _work(row), shape_text(report.meta, row))
             if key not in best or row.iterationMS < best[key].iterationMS:
                 best[key] = row
     for row in best.values():

@@ -7,6 +7,7 @@ from typing import Any
 from moebench.cases.case import Case, report_order
 from moebench.cases.plan import Plan
 from moebench.errors import UsageError
+from moebench.reduce.comparisons import compare_groups
 from moebench.reduce.pairs import pair_cases
 from moebench.reduce.row import case_row
 from moebench.reduce.runs import CaseEnd, Run, read_run
@@ -79,7 +80,8 @@ def _report(runs: list[Run], ends: Iterable[CaseEnd]) -> Report:
         else:
             rejected.append(_rejected(end))
     meta = _meta(runs, cases, rank_traces)
-    paired = pair_cases(meta, cases)
+    paired, compared = pair_cases(meta, cases), compare_groups(cases)
+    of_pairs: dict[str, Any] = {"comparisons": compared.comparisons, "floors": compared.floors}
     counts = {
         "matchedWorkloads": len(paired.pairs),
         "distPipelinePairs": len(paired.all_pipeline_pairs),
@@ -91,6 +93,7 @@ def _report(runs: list[Run], ends: Iterable[CaseEnd]) -> Report:
         pairs=paired.pairs,
         allPipelinePairs=paired.all_pipeline_pairs,
         rejected=rejected,
+        **(of_pairs if compared.floors else {}),
     )
 
 

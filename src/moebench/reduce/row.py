@@ -11,10 +11,12 @@ from moebench.reduce.schema import (
     CaseRow,
     CheckSummary,
     MeasureOverride,
+    PairedWindows,
     Routing,
     ShapeOverride,
     Validation,
 )
+from moebench.reduce.stability import instabilities
 
 REFERENCE = "fp32, experts one at a time, no all-to-all"
 
@@ -71,9 +73,31 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
         txBytesByKind=metrics.tx_bytes_by_kind(traces),
         validation=_validation(traces),
         routing=_routing(traces),
+        **_pairing(traces),
+        **_instability(times.window_ms),
         **_overrides(case, shape, measure),
         environment=first.environment,
     )
+
+
+def _pairing(traces: list[RankTrace]) -> dict[str, Any]:
+    """Key `paired` of a case of a paired sweep; nothing otherwise."""
+    alternation = traces[0].alternation
+    if alternation is None:
+        return {}
+    found: dict[str, Any] = {
+        "group": alternation.group,
+        "blocks": alternation.blocks,
+        "alternated": "windows" if alternation.together else "executions",
+    }
+    if traces[0].aa_windows:
+        found["aaMS"] = metrics.aa_window_ms(traces)
+    return {"paired": PairedWindows(**found)}
+
+
+def _instability(window_ms: list[float]) -> dict[str, Any]:
+    found = [f"{finding.kind}: {finding.message}" for finding in instabilities(window_ms)]
+    return {"unstable": found} if found else {}
 
 
 def _rates(case: Case, traces: list[RankTrace], iteration_ms: float) -> dict[str, Any]:

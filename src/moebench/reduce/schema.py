@@ -177,6 +177,46 @@ class Routing(Open):
     remoteRowsSent: int = Field(description="all ranks and layers, one dispatch")
 
 
+class PairedWindows(Open):
+    """How a case's windows alternated with those of the cases of its group: two in each block, in mirror image."""
+
+    group: str = Field(description="cases with the same group were timed together, and can be compared block by block")
+    blocks: int = Field(ge=1, description="windows of `windowMS` belong to them two by two")
+    alternated: str = Field(description="windows; or executions, where the cases did not fit in memory together")
+    aaMS: list[Number] | None = Field(
+        default=None, description="slowest rank, of each window of the same case once more: the A/A pair of the group"
+    )
+
+
+class Comparison(Open):
+    """A case against another one of its group, from differences of their blocks; `fasterBy` above 1: it is faster."""
+
+    case: str
+    baseline: str
+    fasterBy: Number = Field(description="baseline ms / case ms, Hodges-Lehmann estimate")
+    low: Number = Field(description="of the exact confidence interval (signed rank)")
+    high: Number
+    level: Number = Field(description="of the interval")
+    pValue: Number = Field(description="exact, two-sided, that they take the same time")
+    adjustedPValue: Number | None = Field(description="by Holm, over all comparisons of the report")
+    blocks: int
+    verdict: str = Field(description="of the case: faster, slower, same, undecided, too few samples")
+
+
+class Floor(Open):
+    """The A/A pair of a group: a case against itself, as if it were two."""
+
+    group: str
+    case: str
+    ratio: Number
+    low: Number
+    high: Number
+    level: Number
+    blocks: int
+    effect: Number | None = Field(description="about the smallest that can be shown; null below 6 blocks")
+    biased: bool | None = Field(description="a difference was seen where there is none")
+
+
 class CaseRow(Open):
     """One accepted case. Rates are per GPU (per rank)."""
 
@@ -231,6 +271,8 @@ class CaseRow(Open):
     shape: ShapeOverride | None = Field(default=None, description="axes that differ from meta")
     measure: MeasureOverride | None = Field(default=None, description="where it differs from meta")
     environment: Environment | None = Field(default=None, description="of rank 0")
+    paired: PairedWindows | None = Field(default=None, description="of a paired sweep")
+    unstable: list[str] | None = Field(default=None, description="windows that drift, fall into groups or lie apart")
     attempt: int | None = Field(default=None, description="number of the execution that counts")
     attempts: int | None = Field(default=None, description="executions that ended")
     stale: str | None = Field(default=None, description="what has changed since it was measured")
@@ -278,6 +320,8 @@ class Report(Open):
     pairs: list[Pair] = []
     allPipelinePairs: list[PipelinePair] = []
     rejected: list[RejectedCase] = []
+    comparisons: list[Comparison] = Field(default=[], description="of a paired sweep")
+    floors: list[Floor] = Field(default=[], description="of a paired sweep: the A/A pair of each group")
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Self:

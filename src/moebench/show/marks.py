@@ -6,6 +6,7 @@ from moebench.reduce.schema import CaseRow
 LEGEND = {
     "I": "faults were injected on purpose: these figures test moebench, and mean nothing else",
     "O": "out of date: its matrix, code, libraries or device have changed since it was measured",
+    "U": "unstable: its windows drift, fall into groups or lie apart, so that their mean stands for little",
     "S": "several ranks share one GPU, over gloo through host memory: these times mean nothing",
     "P": "portable: the backend's execution strategy re-created in PyTorch, not its library",
     "E": "emulated: MXFP8 arithmetic on dequantised operands, since the hardware has no MX units",
@@ -19,6 +20,7 @@ def marks(*rows: CaseRow) -> str:
     has = {
         "I": any(row.injected for row in rows),
         "O": any(row.stale for row in rows),
+        "U": any(row.unstable for row in rows),
         "S": any((row.environment or {}).get("gpu_shared_by", 1) > 1 for row in rows),
         "P": any(row.implementation == "portable" for row in rows),
         "E": any(row.emulated for row in rows),

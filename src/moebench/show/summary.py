@@ -4,6 +4,7 @@ from rich.console import Console
 
 from moebench.reduce.schema import Report
 from moebench.show.cases import print_cases
+from moebench.show.comparisons import print_comparisons
 from moebench.show.layout import paragraph, title
 from moebench.show.marks import legend, what_is_compared
 from moebench.show.pairs import print_means, print_pair_table
@@ -23,6 +24,7 @@ def print_pairs(report: Report, console: Console) -> None:
     """The pair table with its means, what is missing and why, and the legend."""
     print_pair_table(report, console)
     print_means(report, console)
+    print_comparisons(report, console)
     print_problems(report, console)
     for line in legend(report.cases):
         paragraph(console, line, style="dim")
