@@ -15,7 +15,7 @@ from moebench.rank.progress import Progress
 from moebench.status import Reason, Status
 
 CPU = torch.device("cpu")
-MEASURE = Measure(paired=True, windows=6, iterations=2, warmups=1)
+MEASURE = Measure(paired=True, windows=6, iterations=2, warmups=1, max_warmups=1)
 CLASSES = {"torch": TorchBackend, "dist_moe": DistMoeBackend, "mok": MokBackend}
 
 

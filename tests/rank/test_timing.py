@@ -112,3 +112,42 @@ def test_host_clock_gives_ms_since_its_first_mark(monkeypatch):
         wound.work(ms)
         marks.mark(i)
     assert marks.finish() == [0, 1.5, 4]
+
+
+def warming(time, monkeypatch, iteration_ms, slower_ranks=(), **measure):
+    """settle() of a step whose i-th iteration takes iteration_ms(i); `slower_ranks` say no to so many questions."""
+    answers = list(slower_ranks)
+
+    def reduce(mine, op):
+        if answers:
+            mine *= answers.pop(0)
+
+    monkeypatch.setattr(timing.dist, "all_reduce", reduce)
+    done = []
+
+    def forward():
+        time.work(iteration_ms(len(done)))
+        done.append(None)
+
+    case = SimpleNamespace(training=False, measure=Measure(**measure))
+    step = SimpleNamespace(case=case, forward=forward, backward=lambda y: None, clear_gradients=lambda: None)
+    ended = timing.settle(step, CPU)
+    assert ended.warmups == len(done)
+    return ended.warmups, ended.settled
+
+
+def test_warm_up_goes_on_until_iteration_times_no_longer_drift(time, monkeypatch):
+    assert warming(time, monkeypatch, lambda i: 5, warmups=3) == (13, True)
+    assert warming(time, monkeypatch, lambda i: 5 + max(0, 33 - i), warmups=3) == (43, True)
+
+
+def test_warm_up_is_bounded_and_says_that_it_did_not_settle(time, monkeypatch):
+    assert warming(time, monkeypatch, lambda i: 5 + i, warmups=3, max_warmups=28) == (28, False)
+
+
+def test_no_warm_up_beyond_the_count_is_measured_where_none_is_allowed(time, monkeypatch):
+    assert warming(time, monkeypatch, lambda i: 5 + i, warmups=3, max_warmups=3) == (3, None)
+
+
+def test_ranks_warm_up_until_the_last_of_them_has_settled(time, monkeypatch):
+    assert warming(time, monkeypatch, lambda i: 5, slower_ranks=[0, 0], warmups=0) == (30, True)

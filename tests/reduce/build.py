@@ -14,7 +14,7 @@ from moebench.rank.trace import Check, RankTrace, Realised, Window, trace_path
 from moebench.status import Status
 
 SHAPE = Shape(T=8, D=32, E=4, K=2, F=16, S=1)
-MEASURE = Measure(windows=2, iterations=2, warmups=0)
+MEASURE = Measure(windows=2, iterations=2, warmups=0, max_warmups=0)
 PIPELINES = {"mok": Pipeline.NATIVE, "dist_moe": Pipeline.STANDARD, "torch": Pipeline.EAGER}
 
 

@@ -148,7 +148,7 @@ def test_every_planned_case_ends_in_cases_or_rejected(tmp_path):
         unsupported.id: (Status.UNSUPPORTED, None, 0),
         waiting.id: (Status.NOT_RUN, None, 0),
         partial.id: (Status.REJECTED, Reason.INCOMPLETE, 1),
-        stopped.id: (Status.NOT_RUN, None, 1),
+        stopped.id: (Status.NOT_RUN, None, 0),
         late.id: (Status.FAILED, Reason.TIMEOUT, 1),
     }
     assert report.meta.acceptedExecutions == 1
@@ -160,14 +160,23 @@ def test_failed_execution_that_left_traces_of_some_windows_gives_no_number(run: 
     assert ends(reduce_runs([run.path]))[DIST.id] == (Status.FAILED, Reason.CRASHED, 1)
 
 
-def test_last_attempt_counts(run: RunFolder):
+def test_the_last_accepted_attempt_counts_whatever_came_after(run: RunFolder):
     run.note(DIST, attempt=2)
     run.deliver(make_traces(DIST, [[1.0, 1.0]] * 2, attempt=2))
     run.note(DIST, Status.ACCEPTED, attempt=2)
-    report = reduce_runs([run.path])
-    assert report.cases[2].iterationMS == 1.0
     run.note(DIST, Status.FAILED, attempt=3, reason=Reason.TIMEOUT, message="hung")
-    assert ends(reduce_runs([run.path]))[DIST.id] == (Status.FAILED, Reason.TIMEOUT, 3)
+    row = reduce_runs([run.path]).cases[2]
+    assert (row.iterationMS, row.attempt, row.attempts) == (1.0, 2, 3)
+
+
+def test_of_bad_attempts_the_last_counts_with_its_log(run: RunFolder):
+    other = make_case("other")
+    two = RunFolder(run.path.parent / "two", [other])
+    for attempt, reason in enumerate([Reason.CRASHED, Reason.TIMEOUT], 1):
+        two.note(other, attempt=attempt)
+        two.note(other, Status.FAILED, attempt=attempt, reason=reason, message="no", log=f"last words {attempt}")
+    (row,) = reduce_runs([two.path]).rejected
+    assert (row.reason, row.attempts, row.log) == (Reason.TIMEOUT, 2, "last words 2")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_numbers_that_json_cannot_hold_are_written_as_null():
 
 def test_json_schema_has_the_published_key_names_and_ours():
     schema = Report.model_json_schema()
-    assert set(published()) | {"schemaVersion", "rejected"} == set(schema["properties"])
+    assert set(published()) | {"schemaVersion", "rejected", "comparisons", "floors"} == set(schema["properties"])
     row = schema["$defs"]["CaseRow"]["properties"]
     assert list(row)[:23] == [*published()["cases"][0], "capacity"]
     ours = "implementation trafficSource memorySource windowMS validation routing shape environment"

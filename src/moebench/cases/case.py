@@ -76,6 +76,9 @@ class Measure(_Frozen):
     windows: int = Field(default=5, ge=1, le=1000, description="timed windows")
     iterations: int = Field(default=30, ge=1, le=100_000, description="iterations in a window")
     warmups: int = Field(default=10, ge=0, le=100_000, description="untimed iterations before the first window")
+    max_warmups: int = Field(
+        default=100, ge=0, le=100_000, description="more warm-ups, until iteration times no longer drift, up to this"
+    )
     warmup_seconds: float = Field(
         default=0.0, ge=0, le=600, description="more warm-ups, until they took so long: a cold GPU runs faster"
     )

@@ -32,7 +32,7 @@ from moebench.rank.instruments import Instruments
 from moebench.rank.memory import Peak, PeakMemory
 from moebench.rank.progress import Progress
 from moebench.rank.step import Step
-from moebench.rank.timing import flush_bytes, settle, time_window, warm_up
+from moebench.rank.timing import Settled, flush_bytes, settle, time_window, warm_up
 from moebench.rank.trace import RankTrace, Realised, Window, estimator
 from moebench.status import Reason, Status
 
@@ -251,8 +251,14 @@ class Execution:
 
     def warmed_up(self, step: Step) -> Step:
         """The step to be timed: warm, and captured where CUDA graphs were asked for."""
-        settle(step, self.device)
+        self._note_warm_up(settle(step, self.device))
         return self._capture(step) if self.case.measure.cuda_graph else step
+
+    def _note_warm_up(self, warm_up: Settled) -> None:
+        """Of several, as before each window of a case that is set up anew for it, the worst counts."""
+        self.trace.warmups = max(self.trace.warmups or 0, warm_up.warmups)
+        if self.trace.settled is not False:
+            self.trace.settled = warm_up.settled
 
     def window(self, step: Step) -> Window:
         return time_window(step, self.case.measure.iterations, self.device, self.exchange, self.instruments)
@@ -289,7 +295,7 @@ class Execution:
         assert self.graph is not None
         self.trace.cuda_graph = True
         self.enter("timing")
-        settle(self.graph, self.device)
+        self._note_warm_up(settle(self.graph, self.device))
         return self.graph
 
     def _check(self, step: Step, when: str) -> None:

@@ -5,6 +5,8 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,7 @@ from moebench.rank.exchange import Exchange
 from moebench.rank.instruments import Instruments
 from moebench.rank.step import Step
 from moebench.rank.trace import Window
+from moebench.steady import RECENT, settled
 
 L2_FLUSH_BYTES = 2**28
 
@@ -44,23 +47,56 @@ def warm_up(step: Step, iterations: int) -> None:
         step.clear_gradients()
 
 
-def settle(step: Step, device: torch.device) -> None:
-    """Warm up by count, then by time: at its power cap a GPU runs faster for its first tenths of a second.
+@dataclass(frozen=True)
+class Settled:
+    """How a warm-up ended: how many iterations it took, and whether the last of them showed no drift, if asked for."""
 
-    Collective: all ranks do as many iterations as the slowest needs for the time.
+    warmups: int
+    settled: bool | None
+
+
+def settle(step: Step, device: torch.device) -> Settled:
+    """Warm up by count, then by time (at its power cap a GPU runs faster for its first tenths of a second), then until
+    iteration times no longer drift on any rank, or `max_warmups` are done.
+
+    Collective: all ranks do as many iterations as the slowest needs.
     """
     measure = step.case.measure
     warm_up(step, measure.warmups)
-    if measure.warmup_seconds == 0:
-        return
-    meet(device)
-    began = time.monotonic()
-    warm_up(step, 1)
-    meet(device)
-    more = math.ceil(measure.warmup_seconds / max(time.monotonic() - began, 1e-4))
-    agreed = torch.tensor([more], device=device)
-    dist.all_reduce(agreed, dist.ReduceOp.MAX)
-    warm_up(step, int(agreed))
+    done = measure.warmups
+    if measure.warmup_seconds > 0:
+        meet(device)
+        began = time.monotonic()
+        warm_up(step, 1)
+        meet(device)
+        more = math.ceil(measure.warmup_seconds / max(time.monotonic() - began, 1e-4))
+        agreed = torch.tensor([more], device=device)
+        dist.all_reduce(agreed, dist.ReduceOp.MAX)
+        warm_up(step, int(agreed))
+        done += 1 + int(agreed)
+    times_ms: list[float] = []
+    while (room := measure.max_warmups - done - len(times_ms)) > 0:
+        times_ms += _time_warm_ups(step, min(RECENT, room), device)
+        if _on_all_ranks(settled(times_ms, at_most=RECENT + len(times_ms)), device):
+            return Settled(done + len(times_ms), settled=True)
+    return Settled(done + len(times_ms), settled=False if times_ms else None)
+
+
+def _time_warm_ups(step: Step, iterations: int, device: torch.device) -> list[float]:
+    """Milliseconds of each iteration, from its start to the next one's."""
+    clock = make_clock(device, iterations + 1)
+    for i in range(iterations):
+        clock.mark(i)
+        warm_up(step, 1)
+    clock.mark(iterations)
+    at_ms = clock.finish()
+    return [after - before for before, after in pairwise(at_ms)]
+
+
+def _on_all_ranks(mine: bool, device: torch.device) -> bool:
+    agreed = torch.tensor([int(mine)], device=device)
+    dist.all_reduce(agreed, dist.ReduceOp.MIN)
+    return bool(agreed)
 
 
 def time_window(

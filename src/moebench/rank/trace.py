@@ -15,14 +15,13 @@ SCHEMA_VERSION = 1
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 """Bytes or rows, within what a 64-bit counter holds."""
 
-_READ_FROM_ENVIRONMENT = {"device": str, "hardware": str, "host": str, "cuda": str, "gpu_shared_by": int}
-
 
 def _usable(environment: dict[str, Any]) -> dict[str, Any]:
-    for key, kind in _READ_FROM_ENVIRONMENT.items():
-        value = environment.get(key)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise ValueError(f"`{key}` must be {'a text' if kind is str else 'a whole number'} or null")
+    for key in ("device", "hardware", "host", "cuda"):
+        if not isinstance(environment.get(key, ""), str | None):
+            raise ValueError(f"`{key}` must be a text or null")
+    if type(environment.get("gpu_shared_by", 1)) is not int:
+        raise ValueError("`gpu_shared_by` must be a whole number")
     return environment
 
 
@@ -117,6 +116,8 @@ class RankTrace(_Model):
     implementation: str = Field(description="portable or library")
     estimator: str = Field(default="slowest-rank-window-mean", description="what iteration times mean")
     realised: Realised | None = None
+    warmups: int | None = Field(default=None, description="iterations before the first window")
+    settled: bool | None = Field(default=None, description="the last of them showed no drift, on any rank")
     windows: list[Window] = []
     alternation: Alternation | None = None
     aa_windows: list[Window] = Field(default=[], description="the same case once more, as if it were another one")

@@ -74,7 +74,7 @@ def case_row(case: Case, traces: list[RankTrace], shape: Shape, measure: Measure
         validation=_validation(traces),
         routing=_routing(traces),
         **_pairing(traces),
-        **_instability(times.window_ms),
+        **_instability(traces, times.window_ms),
         **_overrides(case, shape, measure),
         environment=first.environment,
     )
@@ -95,8 +95,11 @@ def _pairing(traces: list[RankTrace]) -> dict[str, Any]:
     return {"paired": PairedWindows(**found)}
 
 
-def _instability(window_ms: list[float]) -> dict[str, Any]:
+def _instability(traces: list[RankTrace], window_ms: list[float]) -> dict[str, Any]:
+    """Key `unstable` of a case whose windows, or warm-up, did not settle; nothing otherwise."""
     found = [f"{finding.kind}: {finding.message}" for finding in instabilities(window_ms)]
+    if any(trace.settled is False for trace in traces):
+        found.append(f"warm-up: iteration times still drifted after {traces[0].warmups} iterations")
     return {"unstable": found} if found else {}
 
 
