@@ -5,6 +5,7 @@ import pytest
 from tests.reduce.build import SHAPE, make_case, make_checks, make_packing, make_trace, make_traces
 
 from moebench.cases.case import Measure
+from moebench.cases.limits import limits
 from moebench.rank.trace import RankTrace
 from moebench.reduce.accept import judge
 from moebench.reduce.traces import Delivered
@@ -135,7 +136,7 @@ def test_spread_over_the_limit_rejects_with_both_figures():
 
 def test_hardware_slowdown_rejects_and_the_power_cap_does_not():
     case = make_case()
-    rejected(case, make_traces(case, environment={"throttle_reasons": 0x44}), Reason.THROTTLED, "0x40", "none allowed")
+    rejected(case, make_traces(case, environment={"throttle_reasons": 0x44}), Reason.THROTTLED, "0x40", "none of 0xe8 allowed")
     assert judged(case, make_traces(case, environment={"throttle_reasons": 0x4})).status is Status.ACCEPTED
 
 
@@ -184,3 +185,17 @@ def test_rows_sent_to_other_ranks_must_be_those_of_the_routing():
     traces = make_traces(case)
     traces[1].realised.remote_rows_sent = [0]
     rejected(case, traces, Reason.WRONG_WORKLOAD, "rank 1: the rows sent to other ranks in each layer was [0]")
+
+
+def test_every_limit_can_be_set_by_the_matrix():
+    """Looser or tighter than that of the precision; the one that was used is in the trace and in the report."""
+    case = make_packing("mok")
+    asked = {"y_relative_l2": 0.1, "y_worst_token": 0.3, "gradient_relative_l2": 0.2, "throttle_bits": 0}
+    loose = case.model_copy(update={"measure": case.measure.model_copy(update=asked)})
+    usual, wide = limits(case, 0), limits(loose, 0)
+    assert {wide[key] for key in wide if key[0] == "y"} == {0.1, 0.3}
+    assert wide["dx", None, "relative_l2"] == pytest.approx(20 * usual["dx", None, "relative_l2"])
+    assert judged(loose, make_traces(loose, environment={"throttle_reasons": 0xFF})).status is Status.ACCEPTED
+    assert judged(loose, [make_trace(loose, rank, checks=make_checks(case, rank)) for rank in range(2)]).reason is (
+        Reason.INCORRECT
+    )

@@ -88,6 +88,19 @@ class Measure(_Frozen):
         allow_inf_nan=False,
         description="largest (max - min) / median over window times; absent: no gate",
     )
+    y_relative_l2: float | None = Field(
+        default=None, gt=0, le=1, description="limit of y against the reference; absent: that of the precision"
+    )
+    y_worst_token: float | None = Field(default=None, gt=0, le=1, description="the same of its worst token")
+    gradient_relative_l2: float | None = Field(
+        default=None, gt=0, le=1, description="the same of gradients, times the root of the layers"
+    )
+    throttle_bits: int = Field(
+        default=0xE8,
+        ge=0,
+        lt=2**32,
+        description="NVML clock event bits that reject: slowed by hardware or heat, not by the power cap",
+    )
     paired: bool = Field(
         default=False, description="windows alternate with those of the workload's other cases, two in each block"
     )
@@ -98,9 +111,7 @@ class Measure(_Frozen):
     @model_validator(mode="after")
     def _blocks_are_whole(self) -> Self:
         if self.paired and self.windows % 2:
-            raise ValueError(
-                f"paired blocks have two windows of each case: windows must be even, not {self.windows}"
-            )
+            raise ValueError(f"paired blocks have two windows of each case: windows must be even, not {self.windows}")
         return self
 
 

@@ -5,7 +5,7 @@ Ranks compare against these, and the reducer asks for each of them, so that no t
 
 import math
 
-from moebench.cases.case import Case, Precision
+from moebench.cases.case import Case, Measure, Precision
 from moebench.cases.work import rows_per_rank
 
 Y_LIMITS = {
@@ -32,13 +32,18 @@ def sampled(limit: float, samples: int) -> float:
     return limit * (1 + 1 / math.sqrt(max(1, samples)))
 
 
+def _asked_for(measure: Measure) -> dict[str, float]:
+    asked = {"relative_l2": measure.y_relative_l2, "worst_token": measure.y_worst_token}
+    return {metric: limit for metric, limit in asked.items() if limit is not None}
+
+
 def limits(case: Case, rank: int) -> dict[CheckKey, float]:
     """Every check of a case on a rank, and its limit."""
-    of_y = Y_LIMITS[case.precision]
+    of_y = Y_LIMITS[case.precision] | _asked_for(case.measure)
     found: dict[CheckKey, float] = {("y", l, metric): of_y[metric] for l in range(case.layers) for metric in of_y}
     if not case.training:
         return found
-    limit = GRADIENT_LIMITS[case.precision] * math.sqrt(case.layers)
+    limit = (case.measure.gradient_relative_l2 or GRADIENT_LIMITS[case.precision]) * math.sqrt(case.layers)
     found["dx", None, "relative_l2"] = limit
     if case.layers == 1:
         found["dx", None, "worst_token"] = of_y["worst_token"]

@@ -16,10 +16,6 @@ from moebench.reduce.metrics import case_times, first_invalid_time
 from moebench.reduce.traces import Delivered
 from moebench.status import Reason, Status
 
-HARDWARE_SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
-"""NVML clock event bits: hardware slowdown, software and hardware thermal slowdown, power brake. The software
-power cap (0x4) is how a GPU at its power limit always works, so it is not among them."""
-
 THROTTLE_KEY = "throttle_reasons"
 """Key of a trace's environment: all NVML clock event bits that were seen while its windows ran."""
 
@@ -220,10 +216,11 @@ def _invalid_timing(case: Case, delivered: Delivered) -> str | None:
 def _throttled(case: Case, delivered: Delivered) -> str | None:
     for trace in delivered.traces:
         seen = trace.environment.get(THROTTLE_KEY)
-        if isinstance(seen, int) and seen & HARDWARE_SLOWDOWN:
+        refused = seen & case.measure.throttle_bits if isinstance(seen, int) else 0
+        if refused:
             return (
                 f"rank {trace.rank}: the GPU was slowed by its hardware or heat while it was timed "
-                f"(NVML bits {seen & HARDWARE_SLOWDOWN:#x}, none allowed)"
+                f"(NVML bits {refused:#x}, none of {case.measure.throttle_bits:#x} allowed)"
             )
     return None
 
