@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.text import Text
 
 from moebench.reduce.changes import MetricChange
-from moebench.reduce.compare import CaseComparison, Finding, NotCompared, ReportComparison
+from moebench.reduce.compare import ReportComparison
 from moebench.reduce.environments import Difference
+from moebench.reduce.regression import CaseComparison, Finding
 from moebench.reduce.schema import Report
 from moebench.show.derived import group_name, variant_name
 from moebench.show.layout import Cell, Column, Section, paragraph, print_sections, title
@@ -18,7 +19,7 @@ from moebench.show.text import ABSENT, counted, figure, some
 STYLES = {
     Finding.REGRESSION: "red",
     Finding.LOST: "red",
-    Finding.CANNOT_SAY: "yellow",
+    Finding.UNDECIDED: "yellow",
     Finding.FINE: "green",
 }
 
@@ -75,7 +76,7 @@ def _cells(one: CaseComparison) -> list[Cell]:
         f"  {one.new.backend} {one.new.pipeline}",
         figure(one.old.iterationMS),
         figure(one.new.iterationMS),
-        Text(figure(one.ratio), style),
+        Text(ratio_text(one.ratio), style),
         interval_text(one),
         Text(str(one.finding), style),
         f"{one.interval.level:.1%}" if one.interval else ABSENT,
@@ -85,8 +86,12 @@ def _cells(one: CaseComparison) -> list[Cell]:
     ]
 
 
+def ratio_text(ratio: float) -> str:
+    return f"{ratio:.3f}" if 0.01 < ratio < 1000 else f"{ratio:.3g}"
+
+
 def interval_text(one: CaseComparison) -> str:
-    return f"[{figure(one.interval.low)}, {figure(one.interval.high)}]" if one.interval else ABSENT
+    return f"[{ratio_text(one.interval.low)}, {ratio_text(one.interval.high)}]" if one.interval else ABSENT
 
 
 def _print_unmatched(found: ReportComparison, console: Console) -> None:
@@ -98,23 +103,23 @@ def _print_unmatched(found: ReportComparison, console: Console) -> None:
     for what, ids in lists.items():
         if ids:
             paragraph(console, f"{what}, {counted(len(ids), 'case')}: {some(ids)}", style="dim")
+    if any(lists.values()):
+        console.print()
 
 
 def _print_environments(found: ReportComparison, console: Console) -> None:
-    title(console, "Environment")
     differing = found.environments.differences
-    parts = {
-        "may move a time": [one for one in differing if one.matters],
-        "does not": [one for one in differing if not one.matters],
-    }
-    for what, differences in parts.items():
-        lines = [difference_text(one) for one in differences] or ["no difference"]
-        paragraph(console, f"{what}:")
-        for line in lines:
-            paragraph(console, line, indent=2)
-    for line in assumptions(found):
+    title(console, "Differences that may move a time")
+    for line in [difference_text(one) for one in differing if one.matters] or ["none in what both reports record"]:
+        paragraph(console, line, indent=2)
+    for line in [*others(found), *assumptions(found)]:
         paragraph(console, line, style="dim")
     console.print()
+
+
+def others(found: ReportComparison) -> list[str]:
+    """Differences that move no time."""
+    return [f"no cause: {difference_text(one)}" for one in found.environments.differences if not one.matters]
 
 
 def difference_text(one: Difference) -> str:
@@ -147,9 +152,7 @@ def changes_by_metric(changes: Sequence[MetricChange]) -> dict[str, list[str]]:
     by_metric: dict[str, list[MetricChange]] = {}
     for change in changes:
         by_metric.setdefault(change.metric, []).append(change)
-    return {
-        f"{metric}, {counted(len(ones), 'case')}": _largest(ones) for metric, ones in by_metric.items()
-    }
+    return {f"{metric}, {counted(len(ones), 'case')}": _largest(ones) for metric, ones in by_metric.items()}
 
 
 def _largest(changes: Sequence[MetricChange]) -> list[str]:
@@ -173,45 +176,70 @@ def notes(found: ReportComparison) -> list[str]:
     if levels:
         stated = " to ".join(dict.fromkeys((f"{levels[0]:.1%}", f"{levels[-1]:.1%}")))
         lines.append(
-            "B / A: median ratio of all pairs of windows (Hodges-Lehmann), which outliers can part from the ratio of the "
-            f"means; exact interval of level {stated}, of these two runs."
+            "B / A: median ratio of all pairs of windows (Hodges-Lehmann), from which outliers can part that of the "
+            f"means; exact interval of level {stated} for these two runs."
         )
+    if found.claims:
         lines.append(
-            f"p: {counted(found.claims, 'ratio')} above the limit, adjusted for making so many claims at once "
-            "(Hochberg's form of Holm's method). Passing a report needs every case, and no adjustment."
+            f"p: of {counted(found.claims, 'ratio')} above {limit_text(found)}, adjusted for making so many claims at "
+            "once (Hochberg's form of Holm's method). A pass needs every case, so it needs no adjustment."
+        )
+    by_ratio = sum(one.interval is None and one.finding is not Finding.UNDECIDED for one in found.compared)
+    if by_ratio:
+        lines.append(
+            f"No interval, {counted(by_ratio, 'case')}: without samples (windowMS) the ratio of the means decided "
+            "alone, and how far it is off by chance is not known."
         )
     lines.append(
-        "Separate runs: whatever else changed between them (clocks, heat, neighbours) is part of every ratio. Only a "
-        "paired sweep takes it out."
+        "Separate runs: what else changed between them (clocks, heat, neighbours) is part of every ratio; windows of "
+        "one run do not show it."
     )
+    if any(one.finding is Finding.UNDECIDED for one in found.compared):
+        lines.append("More windows say more: `windows` in the matrix's [measure], in both runs.")
     return lines
+
+
+def limit_text(found: ReportComparison) -> str:
+    """`1.03`: the largest B / A that is no regression."""
+    return f"{1 + found.max_regression:.6g}"
+
+
+def percent(found: ReportComparison) -> str:
+    return f"{100 * found.max_regression:.6g}%"
 
 
 def _print_findings(found: ReportComparison, console: Console) -> None:
     console.print()
-    for finding in (Finding.FINE, Finding.CANNOT_SAY, Finding.LOST, Finding.REGRESSION):
-        cases = found.having(finding)
-        if not cases:
-            continue
-        paragraph(console, f"{finding}, {counted(len(cases), 'case')}", style=STYLES[finding])
-        if finding is Finding.FINE:
-            continue
-        for why, ids in grouped(cases).items():
-            paragraph(console, f"{why}:" if why else "", indent=2)
-            for case_id in ids:
-                paragraph(console, case_id, indent=4)
-    paragraph(console, conclusion(found), style="bold")
+    for finding in (Finding.UNDECIDED, Finding.LOST, Finding.REGRESSION):
+        for line in told(found, finding):
+            paragraph(console, line, style=STYLES[finding])
+    paragraph(console, conclusion(found), style=f"bold {STYLES[worst(found)]}")
 
 
-def grouped(cases: Iterable[CaseComparison | NotCompared]) -> dict[str, list[str]]:
-    """What to say of cases, and their names, by reason."""
-    groups: dict[str, list[str]] = {}
-    for one in cases:
-        groups.setdefault(shortened(one.why), []).append(one.id)
-    return groups
+def told(found: ReportComparison, finding: Finding) -> list[str]:
+    """A line for each reason, with the cases; of those that allow no claim, some."""
+    if finding is Finding.REGRESSION:
+        return [
+            f"{finding}, {ratio_text(one.ratio)} {one.why or interval_text(one)}: {one.id}"
+            for one in found.compared
+            if one.finding is finding
+        ]
+    reasons: dict[str, list[str]] = {}
+    for one in found.having(finding):
+        reasons.setdefault(shortened(one.why), []).append(one.id)
+    at_most = 3 if finding is Finding.UNDECIDED else len(found.not_compared)
+    return [f"{finding}, {counted(len(ids), 'case')}, {why}: {some(ids, at_most)}" for why, ids in reasons.items()]
+
+
+def worst(found: ReportComparison) -> Finding:
+    """What decides the exit status."""
+    return next((finding for finding in Finding if found.having(finding)), Finding.UNDECIDED)
 
 
 def conclusion(found: ReportComparison) -> str:
-    """One line for the whole comparison."""
-    limit = f"more than {found.max_regression:.4g}"
-    return limit
+    """`2 regressions beyond 3%, 1 lost, 3 undecided, 30 without regression`."""
+    numbers = {finding: len(found.having(finding)) for finding in Finding}
+    parts = [f"{counted(numbers[Finding.REGRESSION], 'regression')} beyond {percent(found)}"]
+    for finding in (Finding.LOST, Finding.UNDECIDED):
+        parts += [f"{numbers[finding]} {finding}"] if numbers[finding] else []
+    return ", ".join([*parts, f"{numbers[Finding.FINE]} without regression"])
