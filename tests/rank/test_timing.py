@@ -151,3 +151,12 @@ def test_no_warm_up_beyond_the_count_is_measured_where_none_is_allowed(time, mon
 
 def test_ranks_warm_up_until_the_last_of_them_has_settled(time, monkeypatch):
     assert warming(time, monkeypatch, lambda i: 5, slower_ranks=[0, 0], warmups=0) == (30, True)
+
+
+@pytest.mark.parametrize(("training", "events"), [(False, 2), (True, 3)])
+def test_an_iteration_has_no_more_events_than_it_needs(time, monkeypatch, training, events):
+    """Each costs a GPU more than a microsecond."""
+    marks, make = [], timing.make_clock
+    monkeypatch.setattr(timing, "make_clock", lambda device, count: (marks.append(count), make(device, count))[1])
+    timing.time_window(Steps(time, Exchange(0, 1), training), 5, CPU, Exchange(0, 1))
+    assert marks == [5 * events]

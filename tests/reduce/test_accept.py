@@ -6,7 +6,7 @@ from tests.reduce.build import SHAPE, make_case, make_checks, make_packing, make
 
 from moebench.cases.case import Measure
 from moebench.cases.limits import limits
-from moebench.rank.trace import RankTrace
+from moebench.rank.trace import Check, RankTrace
 from moebench.reduce.accept import judge
 from moebench.reduce.traces import Delivered
 from moebench.status import Reason, Status
@@ -66,6 +66,13 @@ def test_failed_check_names_tensor_error_and_limit():
 def test_error_that_is_not_finite_is_incorrect():
     case = make_case()
     rejected(case, make_traces(case, checks=make_checks(case, error=None)), Reason.INCORRECT, "not finite", "0.008")
+
+
+@pytest.mark.parametrize(("error", "limit"), [(-1.0, 0.008), (-math.inf, 0.008), (math.nan, 0.008), (1.0, math.inf)])
+def test_error_or_limit_that_no_comparison_gives_is_incorrect(error: float, limit: float):
+    case = make_case()
+    extra = Check(when="after", tensor="y", layer=None, metric="relative_l2", error=error, limit=limit)
+    rejected(case, make_traces(case, checks=[*make_checks(case), extra]), Reason.INCORRECT, f"y is {error:g}")
 
 
 def test_numbers_that_were_never_checked_are_not_called_correct():
@@ -136,7 +143,13 @@ def test_spread_over_the_limit_rejects_with_both_figures():
 
 def test_hardware_slowdown_rejects_and_the_power_cap_does_not():
     case = make_case()
-    rejected(case, make_traces(case, environment={"throttle_reasons": 0x44}), Reason.THROTTLED, "0x40", "none of 0xe8 allowed")
+    rejected(
+        case,
+        make_traces(case, environment={"throttle_reasons": 0x44}),
+        Reason.THROTTLED,
+        "0x40",
+        "none of 0xe8 allowed",
+    )
     assert judged(case, make_traces(case, environment={"throttle_reasons": 0x4})).status is Status.ACCEPTED
 
 
@@ -199,3 +212,14 @@ def test_every_limit_can_be_set_by_the_matrix():
     assert judged(loose, [make_trace(loose, rank, checks=make_checks(case, rank)) for rank in range(2)]).reason is (
         Reason.INCORRECT
     )
+
+
+def test_windows_that_alternate_are_held_to_the_spread_of_their_blocks():
+    """The second window of a block follows another case than the first one, which may leave another clock behind."""
+    measure = Measure(paired=True, windows=4, iterations=1, warmups=0, max_window_spread=0.1)
+    case = make_case("mok", measure=measure)
+    alternation = Alternation(group="g", blocks=2, together=True)
+    good = make_traces(case, [[3.0], [3.4], [3.3], [3.1]], alternation=alternation)
+    assert judged(case, good).status is Status.ACCEPTED
+    bad = make_traces(case, [[3.0], [3.4], [3.6], [3.6]], alternation=alternation)
+    rejected(case, bad, Reason.SPREAD, "spread over blocks is 0.1176, limit 0.1: blocks of 3.2, 3.6 ms")

@@ -12,7 +12,7 @@ from moebench.cases.routing import remote_rows, route, routing_sha256
 from moebench.cases.work import rows_per_rank
 from moebench.inert import quoted
 from moebench.rank.trace import RankTrace, Realised
-from moebench.reduce.metrics import case_times, first_invalid_time
+from moebench.reduce.metrics import block_means, case_times, first_invalid_time, window_spread
 from moebench.reduce.traces import Delivered
 from moebench.status import Reason, Status
 
@@ -226,11 +226,15 @@ def _throttled(case: Case, delivered: Delivered) -> str | None:
 
 
 def _spread(case: Case, delivered: Delivered) -> str | None:
-    limit, times = case.measure.max_window_spread, case_times(delivered.traces)
-    if limit is None or times.spread is None or times.spread <= limit:
+    """Of windows that alternate with others' the two of a block differ by design: what ran before them does."""
+    limit, values, of = case.measure.max_window_spread, case_times(delivered.traces).window_ms, "windows"
+    if case.measure.paired:
+        values, of = block_means(values), "blocks"
+    spread = window_spread(values)
+    if limit is None or spread is None or spread <= limit:
         return None
-    windows = ", ".join(f"{value:.4g}" for value in times.window_ms)
-    return f"spread over windows is {times.spread:.4g}, limit {limit:g}: windows of {windows} ms"
+    shown = ", ".join(f"{value:.4g}" for value in values)
+    return f"spread over {of} is {spread:.4g}, limit {limit:g}: {of} of {shown} ms"
 
 
 def _first(messages: Iterable[str | None]) -> str | None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from moebench.cases.case import Case
+from moebench.reduce.metrics import block_means
 from moebench.reduce.pairs import BASELINE, MOK, difference
 from moebench.reduce.ratio import Interval, paired_ratio
 from moebench.reduce.schema import CaseRow, Comparison, Floor
@@ -38,11 +38,14 @@ def compare_groups(cases: list[CaseRow]) -> Compared:
     for group, rows in groups.items():
         twin = next((row for row in rows if len(_twin_ms(row)) == len(row.windowMS or ())), None)
         if twin is not None:
-            aa = paired_ratio(_blocks(twin.windowMS), _blocks(_twin_ms(twin)))
+            aa = paired_ratio(block_means(twin.windowMS or []), block_means(_twin_ms(twin)))
             floors[group] = aa_floor(aa)
             shown.append(_floor(group, twin, aa, floors[group]))
     pairs = [(group, case, baseline) for group, rows in groups.items() for case, baseline in _pairs(rows)]
-    intervals = [paired_ratio(_blocks(baseline.windowMS), _blocks(case.windowMS)) for _, case, baseline in pairs]
+    intervals = [
+        paired_ratio(block_means(baseline.windowMS or []), block_means(case.windowMS or []))
+        for _, case, baseline in pairs
+    ]
     claims = [interval.p_value for interval in intervals if interval.enough]
     adjusted = iter(holm(claims))
     return Compared(
@@ -78,12 +81,6 @@ def _twin_ms(row: CaseRow) -> list[int | float]:
     """Windows of the case as if it were another one, if it was the one of its group that took part twice."""
     twin = row.paired.aaMS if row.paired else None
     return twin if twin and all(ms > 0 for ms in twin) else []
-
-
-def _blocks(window_ms: list[int | float] | None) -> list[float]:
-    """Mean of the two windows of each block."""
-    windows = window_ms or []
-    return [fmean(pair) for pair in zip(windows[0::2], windows[1::2], strict=True)]
 
 
 def _comparison(

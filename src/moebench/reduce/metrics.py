@@ -1,7 +1,7 @@
 """Rank traces to the numbers of a report row. Pure functions over one attempt's traces, in rank order."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -21,6 +21,11 @@ def slowest_rank_ms(times_ms: list[list[float]]) -> float:
 def fastest_rank_ms(times_ms: list[list[float]]) -> float:
     """One window, times of each rank's iterations [P][iterations]: the smallest of the ranks' means."""
     return min(fmean(rank) for rank in times_ms)
+
+
+def block_means(window_ms: Sequence[float]) -> list[float]:
+    """Mean of the two windows of each block."""
+    return [fmean(pair) for pair in zip(window_ms[0::2], window_ms[1::2], strict=True)]
 
 
 def window_spread(window_ms: list[float]) -> float | None:
