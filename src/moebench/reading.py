@@ -67,6 +67,6 @@ def _why_unportable(value: Any) -> str | None:
         return "JSON has no NaN or Infinity. Write null there"
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "over 64 bits. Write a decimal or a text there"
-    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         return "half of a surrogate pair is no character. Write the whole of it"
     return None

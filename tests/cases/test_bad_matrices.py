@@ -110,6 +110,9 @@ BLOCK_1, BLOCK_2 = "[[sweep]] block 1", "[[sweep]] block 2"
         (FIRST_BLOCK, FIRST_BLOCK * 2, [BLOCK_2, "duplicate", "block 1 makes it too"]),
         (GOOD[GOOD.index("[[sweep]]") :], "", ["`sweep` is missing"]),
         ("[shape]", "[shape", ["not a TOML file", "line 2"]),
+        ("[shape]", '"\\u001b[2J" = 1\n[shape]', ["unknown key `\\x1b[2J`"]),
+        ("[shape]", f"{'x' * 500} = 1\n[shape]", ["unknown key `xxx", "...` (value 1)"]),
+        ("imbalance = [1, 2]", f"imbalance = [{'1, ' * 10_000}]", ["multiply to 20001 cases", "20000 are the most"]),
     ],
 )
 def test_a_mistake_is_named_by_file_block_key_and_value(tmp_path, old, new, said):

@@ -1,4 +1,4 @@
-"""How hard the fuzz tests try: the same few examples each time, or FUZZ=50 for fifty times as many, other ones each time."""
+"""How hard the fuzz tests try: the same few examples each time, or FUZZ=50 for fifty times as many other ones."""
 
 import os
 

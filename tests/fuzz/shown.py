@@ -14,7 +14,7 @@ from moebench.reduce.schema import Report
 from moebench.reduce.write import to_json
 from moebench.show.console import make_console
 from moebench.show.frames import cases_frame, pairs_frame
-from moebench.show.summary import print_pairs, print_report
+from moebench.show.summary import print_report
 from moebench.show.text import clean
 
 LONGEST_MESSAGE = 2000
@@ -35,16 +35,24 @@ def assert_told(error: MoebenchError, name: object) -> None:
     assert clean(message) == message
 
 
+FORMS = [(width, encoding) for width in (20, 80, 200) for encoding in ("utf-8", "ascii")]
+"""Widths and encodings of terminals."""
+
+
 def assert_shows(report: Report) -> None:
-    """Pairs, tables at three widths, frames and JSON come out, and none of it acts on a terminal."""
-    pair_cases(report.meta, report.cases)
-    differing_pairs(report)
-    for width in (20, 80, 200):
-        for encoding in ("utf-8", "ascii"):
-            text = _printed(report, width, encoding)
-            assert is_inert(text), ascii(text)
-            assert max(map(cell_len, text.splitlines())) <= width, text
+    """Tables, frames and JSON come out, and none of it acts on a terminal."""
+    for width, encoding in FORMS:
+        assert_prints(report, width, encoding)
     cases_frame(report), pairs_frame(report)
+    differing_pairs(report)
+
+
+def assert_prints(report: Report, width: int = 80, encoding: str = "utf-8") -> None:
+    """Pairs, tables and JSON come out, and none of it acts on a terminal."""
+    pair_cases(report.meta, report.cases)
+    text = _printed(report, width, encoding)
+    assert is_inert(text), ascii(text)
+    assert max(map(cell_len, text.splitlines())) <= width, text
     json.loads(to_json(report), parse_constant=pytest.fail)
 
 
@@ -52,6 +60,5 @@ def _printed(report: Report, width: int, encoding: str) -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
     console: Console = make_console(file=stream, width=width)
     print_report(report, console)
-    print_pairs(report, console)
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)

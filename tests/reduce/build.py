@@ -46,7 +46,9 @@ def make_packing(backend: str = "mok", ep: int = 2) -> Case:
     )
 
 
-def make_window(ms: list[float], *, training: bool = False, tx_bytes: int = 16_000, seconds: float | None = None) -> Window:
+def make_window(
+    ms: list[float], *, training: bool = False, tx_bytes: int = 16_000, seconds: float | None = None
+) -> Window:
     """A window whose iterations take `ms`, all of it forward, or half of it in training."""
     part = [value / 2 if training else value for value in ms]
     return Window(

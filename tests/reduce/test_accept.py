@@ -6,7 +6,7 @@ from tests.reduce.build import SHAPE, make_case, make_checks, make_packing, make
 
 from moebench.cases.case import Measure
 from moebench.cases.limits import limits
-from moebench.rank.trace import Check, RankTrace
+from moebench.rank.trace import Alternation, Check, RankTrace
 from moebench.reduce.accept import judge
 from moebench.reduce.traces import Delivered
 from moebench.status import Reason, Status

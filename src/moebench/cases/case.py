@@ -54,6 +54,9 @@ PIPELINES: dict[str, dict[Precision, tuple[Pipeline, ...]]] = {
 }
 """The pipelines of each backend that a matrix can name without importing it."""
 
+CLASS_PATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+"""How a class is named from outside: package.module:Class."""
+
 ShapeAxis = Literal["T", "D", "E", "K"]
 
 SHAPE_AXES: tuple[ShapeAxis, ...] = ("T", "D", "E", "K")
@@ -62,7 +65,10 @@ SHAPE_AXES: tuple[ShapeAxis, ...] = ("T", "D", "E", "K")
 ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]{0,39}$")]
 """Part of case ids, and so of folder names."""
 
-Profile = Annotated[list[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=1, max_length=1000)]
+Imbalance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Rows of rank 0 over T*K."""
+
+Profile = Annotated[list[Imbalance], Field(min_length=1, max_length=1000)]
 """The imbalance of each layer."""
 
 
@@ -133,7 +139,9 @@ class Case(_Frozen):
     """One row of the report, with everything a rank needs to do it."""
 
     backend: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,79}$")
-    backend_path: str | None = Field(default=None, description="package.module:Class; none: a registered name")
+    backend_path: str | None = Field(
+        default=None, pattern=CLASS_PATH, description="package.module:Class; none: a registered name"
+    )
     implementation: Implementation = Implementation.PORTABLE
     mode: Mode
     ep: int = Field(ge=1, description="expert-parallel ranks")
@@ -141,9 +149,11 @@ class Case(_Frozen):
     pipeline: Pipeline
     category: Category
     shape: Shape
-    imbalance: float = Field(ge=0, description="rows of rank 0 over T*K; 1.0 in packing")
+    imbalance: Imbalance = Field(description="rows of rank 0 over T*K; 1.0 in packing")
     profile: ProfileName | None = Field(default=None, description="packing: letter of the profile")
-    layer_imbalances: tuple[float, ...] = Field(min_length=1, max_length=1000, description="imbalance of each layer")
+    layer_imbalances: tuple[Imbalance, ...] = Field(
+        min_length=1, max_length=1000, description="imbalance of each layer"
+    )
     overridden: tuple[ShapeAxis, ...] = Field(default=(), description="shape axes that differ from the matrix")
     measure: Measure = Measure()
     capacity: Capacity = Capacity()

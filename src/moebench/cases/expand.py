@@ -66,7 +66,7 @@ class Selection:
 BACKENDS_GROUP = "moebench.backends"
 """Entry points under which packages register their backends."""
 
-HIDDEN_BACKENDS = {"faulty": PIPELINES["torch"]}
+HIDDEN_BACKENDS = {"faulty": PIPELINES["torch"], "spin": PIPELINES["torch"]}
 """May be named, and are listed nowhere: for tests of moebench itself."""
 
 LIBRARY_BACKENDS = ("dist_moe", "mok")

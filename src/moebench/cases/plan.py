@@ -70,9 +70,7 @@ def _contradiction(plan: Plan) -> str | None:
     for case_id, times in Counter(planned.case.id for planned in plan.cases).items():
         if times > 1:
             return f"{case_id} is there {times} times"
-    for case in plan.runnable():
-        if case.unsupported is not None:
-            continue
+    for case in (planned.case for planned in plan.cases if planned.case.unsupported is None):
         try:
             for imbalance in set(case.layer_imbalances):
                 rows_per_expert(case.shape.T, case.shape.K, case.shape.E, case.ep, imbalance)

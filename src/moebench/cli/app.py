@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from moebench import __version__
+from moebench.cli.arms import arms
 from moebench.cli.backends import backends
 from moebench.cli.cases import cases
+from moebench.cli.compare import compare
 from moebench.cli.doctor import doctor
 from moebench.cli.pair import pair
 from moebench.cli.plan import plan
@@ -26,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (cases, plan, sweep, reduce, pair, show, backends, doctor, schema):
+for command in (cases, plan, sweep, reduce, pair, show, compare, arms, backends, doctor, schema):
     app.command()(command)
 
 
@@ -46,17 +48,16 @@ def _root(
 
 def main() -> None:
     """Run the command line. A user's mistake ends in one paragraph on standard error, never in a traceback."""
+    from moebench.inert import clean
     from moebench.show.console import discard_output
 
     try:
         app()
     except MoebenchError as error:
-        from moebench.show.text import clean
-
         print(f"moebench: {clean(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno != errno.EPIPE:
-            print(f"moebench: {error.strerror}: {error.filename or 'standard output'}", file=sys.stderr)
+            print(f"moebench: {error.strerror}: {clean(error.filename or 'standard output')}", file=sys.stderr)
         discard_output()
         sys.exit(0 if error.errno == errno.EPIPE else UsageError.exit_code)

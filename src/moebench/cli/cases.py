@@ -40,11 +40,14 @@ def cases(
 
 def print_notes(selection: "Selection") -> None:
     """Which axes were replaced, and how many cases are impossible, on standard error."""
+    from moebench.inert import clean
+
     for note in selection.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(f"note: {clean(note)}", err=True)
     reasons = [case.unsupported for case in selection.cases if case.unsupported]
     for reason in dict.fromkeys(reasons):
-        typer.echo(f"note: {reasons.count(reason)} of {len(selection.cases)} impossible: {reason}", err=True)
+        count = f"{reasons.count(reason)} of {len(selection.cases)}"
+        typer.echo(f"note: {count} impossible: {clean(reason)}", err=True)
 
 
 def _axes(case: "Case") -> dict[str, Any]:

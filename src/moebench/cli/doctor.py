@@ -1,6 +1,6 @@
 """`moebench doctor`: what this machine is, what can run on it, and what stands in the way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,8 +8,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from moebench.launch.doctor import Diagnosis
+    from moebench.launch.doctor import Diagnosis, Finding
     from moebench.launch.doctor_gpus import Gpu
+    from moebench.launch.self_test import SelfTest
 
 GIB = 2**30
 LABEL_WIDTH = 20
@@ -19,6 +20,12 @@ Facts = Iterator[tuple[str, str]]
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="An object; nothing else on standard output.")] = False,
+    self_test: Annotated[
+        bool,
+        typer.Option(
+            "--self-test", help="Measure work of known time, skew and bytes instead, and say how far off it is."
+        ),
+    ] = False,
 ) -> None:
     """Examine this machine: processor, GPUs and links, libraries, limits, and whether its ranks can talk.
 
@@ -26,8 +33,10 @@ def doctor(
 
     Exit status: 0 when moebench can measure here, 1 when a finding keeps it from that.
 
-    Examples: `moebench doctor`, `moebench doctor --json`
+    Examples: `moebench doctor`, `moebench doctor --json`, `moebench doctor --self-test`
     """
+    if self_test:
+        raise typer.Exit(_self_test(as_json))
     from moebench.launch.doctor import diagnose
 
     diagnosis = diagnose()
@@ -56,14 +65,80 @@ def print_diagnosis(diagnosis: "Diagnosis", console: "Console") -> None:
         for label, value in facts:
             _line(console, label, value)
         console.print()
+    _findings(diagnosis.findings, console)
+    paragraph(console, "moebench can measure here." if diagnosis.fine else "Cure what STOPS, then ask again.")
+
+
+def _findings(findings: "Sequence[Finding]", console: "Console") -> None:
+    from moebench.show.layout import paragraph, title
+
     title(console, "Findings")
-    for finding in diagnosis.findings:
+    for finding in findings:
         _line(console, "STOPS" if finding.stops else "note", f"{finding.what}.", "bold red" if finding.stops else "")
         _line(console, "", f"-> {finding.remedy}")
-    if not diagnosis.findings:
+    if not findings:
         paragraph(console, "none", indent=2)
     console.print()
-    paragraph(console, "moebench can measure here." if diagnosis.fine else "Cure what STOPS, then ask again.")
+
+
+def _self_test(as_json: bool) -> int:
+    from functools import partial
+
+    from moebench.cases.machine import this_machine
+    from moebench.cli.progress import SweepProgress
+    from moebench.launch.self_test import self_test
+    from moebench.show.console import make_console
+
+    tested = self_test(this_machine(), partial(SweepProgress, make_console(stderr=True)))
+    if as_json:
+        typer.echo(tested.model_dump_json(indent=2))
+    else:
+        print_self_test(tested, make_console())
+    return 0 if tested.fine else 1
+
+
+def print_self_test(tested: "SelfTest", console: "Console") -> None:
+    """A row a figure, then the findings, what stops first."""
+    from rich.text import Text
+
+    from moebench.show.layout import Cell, Column, Section, paragraph, print_sections
+    from moebench.show.text import ABSENT, counted, figure
+
+    columns = [
+        Column("unit", 3, "left"),
+        Column("asked", 2),
+        Column("took", 1),
+        Column("measured", 0),
+        Column("bias", 0),
+        Column("limit", 0),
+        Column("spread", 1),
+        Column("windows", 4),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            one.name,
+            one.unit,
+            figure(one.asked),
+            figure(one.took),
+            figure(one.measured),
+            Text(f"{one.bias:+.2%}", "green" if one.passed else "bold red"),
+            f"{one.limit:.1%}",
+            ABSENT if one.spread is None else f"{one.spread:.1%}",
+            str(one.windows),
+        ]
+        for one in tested.figures
+    ]
+    where = f"{counted(tested.ranks, 'rank')}, {tested.device}" if tested.device else counted(tested.ranks, "rank")
+    if rows:
+        print_sections(console, columns, [Section(where, rows)])
+    paragraph(
+        console, "asked: what a backend was to take. took: by its own clock. bias: measured against took.", style="dim"
+    )
+    console.print()
+    _findings(tested.findings, console)
+    paragraph(
+        console, "moebench measures right here." if tested.fine else "Figures of this kind are not to be trusted here."
+    )
 
 
 def _line(console: "Console", label: str, value: str, style: str = "") -> None:

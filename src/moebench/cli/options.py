@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
@@ -110,6 +110,12 @@ def _selection(
 SELECTING = tuple(inspect.signature(_selection).parameters)
 """Names of the options that choose cases."""
 
+REPEATING = tuple(
+    name
+    for name, option in inspect.signature(_selection).parameters.items()
+    if get_args(option.annotation)[0] == (list[str] | None)
+)
+
 
 def asked_for(given: dict[str, Any], selection: "Selection") -> dict[str, Any]:
     """The options that chose these cases, as a plan records them: `select_again` takes them in any working folder."""
@@ -121,10 +127,17 @@ def asked_for(given: dict[str, Any], selection: "Selection") -> dict[str, Any]:
 
 def select_again(asked: dict[str, Any]) -> "Selection":
     """The cases that recorded options choose now. Raises UsageError where the matrix is gone or has gone bad."""
-    unknown = [name for name in asked if name not in SELECTING]
-    if unknown or not isinstance(asked.get("matrix"), str):
-        raise UsageError(f"the plan's `asked` has no matrix, or options that are unknown here: {', '.join(unknown)}")
+    wrong = [name for name, value in asked.items() if name not in SELECTING or not _is_option(name, value)]
+    if wrong or "matrix" not in asked:
+        raise UsageError(f"the plan's `asked` has no matrix, or options that nobody can give: {', '.join(wrong)}.")
     return _selection(**asked)
+
+
+def _is_option(name: str, value: Any) -> bool:
+    """Whether a command line could have given this value."""
+    if name in REPEATING:
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return isinstance(value, str)
 
 
 def takes_selection(command: Callable[..., None]) -> Callable[..., None]:

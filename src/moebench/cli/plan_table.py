@@ -14,6 +14,7 @@ from moebench.cases.case import Case
 from moebench.cases.expand import Selection
 from moebench.cases.forecast import Forecast
 from moebench.cases.machine import Machine
+from moebench.inert import clean
 
 Planned = tuple[Case, Forecast]
 GIB = 2**30
@@ -23,7 +24,7 @@ def draw(console: Console, selection: Selection, forecasts: list[Forecast], mach
     """Print notes, the machine, a table of cases, packing capacity, reasons and totals."""
     planned = list(zip(selection.cases, forecasts, strict=True))
     for note in selection.notes:
-        console.print(Text(f"note: {note}", style="yellow"))
+        console.print(Text(f"note: {clean(note)}", style="yellow"))
     console.print(Text(_machine_line(machine)))
     console.print()
     marks = _marks(planned)
@@ -116,7 +117,7 @@ def _marks(planned: list[Planned]) -> dict[str, list[Planned]]:
 def _reason(mark: str, examples: list[Planned]) -> Group:
     case, row = examples[0]
     count = f"{len(examples)} cases, the first {case.id}" if len(examples) > 1 else case.id
-    return Group(Text(f"({mark}) {count}:", style="red"), Padding(Text(row.reason or ""), (0, 0, 0, 4)))
+    return Group(Text(f"({mark}) {count}:", style="red"), Padding(Text(clean(row.reason or "")), (0, 0, 0, 4)))
 
 
 def _totals(planned: list[Planned]) -> str:

@@ -108,7 +108,8 @@ class SweepProgress:
         elapsed = seconds_text(time.monotonic() - self._began_at)
         clock = f"{elapsed}, about {seconds_text(self._eta_s())} left"
         width = max(10, self._console.width - len(clock) - 32)
-        now = self._now if len(self._now) <= width else self._now[: width - 1] + "~"
+        now = clean(self._now)
+        now = now if len(now) <= width else now[: width - 1] + "~"
         self._live.update(self._task, description=now, clock=clock)
 
     def _eta_s(self) -> float:

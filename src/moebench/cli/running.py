@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from moebench.cases.case import Case
+from pydantic import ValidationError
+
+from moebench.cases.case import Case, Measure
 from moebench.cases.expand import Selection
 from moebench.cases.fault import Fault
 from moebench.cases.machine import Machine
@@ -29,6 +31,7 @@ from moebench.launch.supervisor import LAUNCH_TRIES, Ending, Limits, Supervisor
 from moebench.launch.surroundings import surroundings
 from moebench.launch.work import Work, work
 from moebench.rank.trace import write_atomically
+from moebench.reading import first_problem
 from moebench.reduce.accept import judge
 from moebench.reduce.metrics import case_times
 from moebench.reduce.report import reduce_runs, write_report
@@ -40,6 +43,7 @@ from moebench.show.summary import print_pairs
 from moebench.show.text import counted
 from moebench.status import Reason, Status
 
+DEVICES = ("auto", "cpu", "cuda")
 GPU_ONLY = ("cuda_graph", "l2_flush")
 """Flags that only a GPU can follow."""
 
@@ -82,17 +86,27 @@ def _measured_so(selection: Selection, device: str, machine: Machine, update: di
         raise UsageError(f"{spelt}: works on GPUs only, and {why}. Leave it out.")
     return replace(
         selection,
-        matrix=selection.matrix.model_copy(update={"measure": selection.matrix.measure.model_copy(update=update)}),
-        cases=[case.model_copy(update={"measure": case.measure.model_copy(update=update)}) for case in selection.cases],
+        matrix=selection.matrix.model_copy(update={"measure": _updated(selection.matrix.measure, update)}),
+        cases=[case.model_copy(update={"measure": _updated(case.measure, update)}) for case in selection.cases],
     )
+
+
+def _updated(measure: Measure, update: dict[str, Any]) -> Measure:
+    try:
+        return Measure.model_validate(measure.model_dump() | update)
+    except ValidationError as error:
+        raise UsageError(f"cases cannot be measured so: {first_problem(error)}.") from error
 
 
 def resumed_work(run: Path, machine: Machine, retry: Sequence[str]) -> tuple[Work, str, list[str]]:
     """What is left of a run, the device it asked for, and notes for the user. The caller holds the run's lock."""
     end_leftovers(run)
+    _refuse_links(run)
     old, journal = load_plan(run), Journal(run)
     asked = dict(old.asked)
-    device, measured = str(asked.pop("device", "auto")), dict(asked.pop("measured", {}))
+    device, measured = asked.pop("device", "auto"), asked.pop("measured", {})
+    if device not in DEVICES or not isinstance(measured, dict):
+        raise UsageError(f"{run / 'plan.json'}: `asked` has a device, or measured keys, that nobody can ask for.")
     notes = []
     try:
         new = plan_of(select_again(asked), machine, device, measured, asked)
@@ -103,6 +117,14 @@ def resumed_work(run: Path, machine: Machine, retry: Sequence[str]) -> tuple[Wor
     _record_what_was_delivered(run, old, journal)
     history = History(journal.read())
     return work(new, lambda case: surroundings(case, machine, device), old, history, retry), device, notes
+
+
+def _refuse_links(run: Path) -> None:
+    """A resumed sweep writes into a folder that it did not make, and must not be led out of it."""
+    for name in ("journal.jsonl", "traces", "logs"):
+        for path in (run / name, *(run / name).glob("*")):
+            if path.is_symlink():
+                raise UsageError(f"{path}: a symbolic link: a resumed sweep would write elsewhere. Move it back here.")
 
 
 def _record_what_was_delivered(run: Path, plan: Plan, journal: Journal) -> None:

@@ -16,6 +16,15 @@ def show(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the report, as JSON.")] = False,
+    what: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="METRIC|CASE",
+            help="Where a figure comes from, made again from its inputs, and what it does not show.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show a report: cases by workload, pairs, means, what is missing and why.
 
@@ -23,15 +32,27 @@ def show(
     force a width.
 
     Examples: `moebench show`, `moebench show runs/monday`, `COLUMNS=200 moebench show report.json | less`
+
+    `moebench show --explain iterationMS`, `moebench show runs/monday --explain 'mok-*-ep8-bf16-*-i4-*'`
     """
+    from moebench.errors import UsageError
     from moebench.reduce.find import latest_report, report_path
     from moebench.reduce.load import load_report
     from moebench.reduce.write import to_json
+    from moebench.show.arms import show_if_arms
     from moebench.show.console import make_console
+    from moebench.show.explain import explain
     from moebench.show.layout import paragraph
     from moebench.show.summary import print_report
 
+    if what is not None:
+        if as_json:
+            raise UsageError("--explain and --json: an explanation is text. Give one of them.")
+        explain(what, report, make_console())
+        return
     path = latest_report(Path.cwd()) if report is None else report_path(report)
+    if show_if_arms(path, make_console(), as_json=as_json):
+        return
     loaded = load_report(path)
     if as_json:
         typer.echo(to_json(loaded), nl=False)

@@ -171,8 +171,9 @@ def sweep(
     from moebench.cases.case import alternating
     from moebench.cases.fault import parse_fault, refuse_idle_faults
     from moebench.cases.machine import this_machine
-    from moebench.cli.running import Asked, execute, plan_of, resumed_work
+    from moebench.cli.running import DEVICES, Asked, execute, plan_of, resumed_work
     from moebench.errors import UsageError
+    from moebench.inert import clean
     from moebench.launch.folder import create_run_folder
     from moebench.launch.lock import locked
     from moebench.launch.surroundings import surroundings
@@ -180,8 +181,8 @@ def sweep(
     from moebench.reduce.comparisons import blocks_for
 
     os.umask(os.umask(0o022) | 0o022)
-    if device not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"--device {device}: unknown. Known values: auto, cpu, cuda.")
+    if device not in DEVICES:
+        raise UsageError(f"--device {device}: unknown. Known values: {', '.join(DEVICES)}.")
     wanted = [word for text in retry or [] for word in text.split(",")]
     for word in wanted:
         if word not in RETRIABLE:
@@ -198,7 +199,7 @@ def sweep(
             to_do, run_device, notes = resumed_work(run, machine, wanted)
             refuse_idle_faults(faults, [one.case for one in to_do.todo])
             for note in notes:
-                typer.echo(f"moebench: {note}", err=True)
+                typer.echo(f"moebench: {clean(note)}", err=True)
             raise typer.Exit(execute(run, to_do, machine, replace(how, device=run_device), lock))
     if wanted:
         raise UsageError("--retry: works together with --resume RUN only.")

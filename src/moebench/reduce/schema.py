@@ -181,9 +181,9 @@ class PairedWindows(Open):
     """How a case's windows alternated with those of the cases of its group: two in each block, in mirror image."""
 
     group: str = Field(description="cases with the same group were timed together, and can be compared block by block")
-    blocks: int = Field(ge=1, description="windows of `windowMS` belong to them two by two")
+    blocks: int = Field(ge=1, le=500, description="windows of `windowMS` belong to them two by two")
     alternated: str = Field(description="windows; or executions, where the cases did not fit in memory together")
-    aaMS: list[Number] | None = Field(
+    aaMS: list[Milliseconds] | None = Field(
         default=None, description="slowest rank, of each window of the same case once more: the A/A pair of the group"
     )
 
@@ -256,8 +256,8 @@ class CaseRow(Open):
         description="nvlink (the GPUs' counters), transport (bytes handed to the collectives) or logical (modeled)",
     )
     memorySource: str | None = Field(default=None, description="allocator or rss")
-    windowMS: list[Number] | None = Field(default=None, description="slowest rank, of each window")
-    floorMS: list[Number] | None = Field(default=None, description="fastest rank, of each window")
+    windowMS: list[Milliseconds] | None = Field(default=None, description="slowest rank, of each window")
+    floorMS: list[Milliseconds] | None = Field(default=None, description="fastest rank, of each window")
     skewMS: list[Number] | None = Field(default=None, description="slowest less fastest rank, of each window")
     startSkewMS: list[Number] | None = Field(
         default=None, description="how much later the last rank began each window than the first, on one host"

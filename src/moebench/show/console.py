@@ -6,6 +6,9 @@ import sys
 from typing import IO, Any
 
 from rich.console import Console
+from rich.text import Text
+
+from moebench.inert import clean
 
 
 def make_console(*, stderr: bool = False, file: IO[str] | None = None, width: int | None = None) -> Console:
@@ -24,6 +27,10 @@ def _asked_width() -> int | None:
 
 
 class _Console(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        """What is printed as a str, by itself or in a table, is clean text. What comes as a Text must be so already."""
+        return super().render_str("\n".join(map(clean, text.split("\n"))), **options)
+
     def on_broken_pipe(self) -> None:
         """A reader that went away (`| head`) ends the output, not the work."""
         discard_output()

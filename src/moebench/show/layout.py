@@ -121,7 +121,7 @@ def printable(text: str, plain: bool) -> str:
 
 
 def title(console: Console, text: str) -> None:
-    console.print(Text(text, "bold underline"))
+    console.print(Text(clean(text), "bold underline"))
 
 
 def paragraph(console: Console, text: str, *, indent: int = 0, style: str = "") -> None:
