@@ -176,3 +176,22 @@ def test_a_clock_that_jumps_back_changes_nothing(copy):
     journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     assert moebench("reduce", "run", folder=copy).code == 0
     assert rows(copy / "run")[TWO] == ("failed", 1, None)
+
+
+def test_accepted_traces_that_are_gone_are_measured_again(copy):
+    """The journal is not believed where the traces do not bear it out."""
+    shutil.rmtree(copy / "run" / "traces" / ONE)
+    ended = moebench("sweep", "--resume", "run", folder=copy)
+    assert (ended.code, ended.lines[0][:31]) == (0, "2 cases in 1 launch (1 kept), a")
+    assert rows(copy / "run") == {ONE: ("accepted", 2, None), TWO: ("accepted", 2, None), THREE: ("accepted", 1, None)}
+
+
+def test_without_its_journal_a_run_keeps_what_was_measured_and_reuses_no_folder(copy):
+    run = copy / "run"
+    (run / "journal.jsonl").write_bytes(os.urandom(3000))
+    before = traces(run)
+    moebench("sweep", "--resume", "run", folder=copy)
+    found = rows(run)
+    unknown = "what it was measured with is not known"
+    assert found == {ONE: ("accepted", 1, unknown), TWO: ("accepted", 2, None), THREE: ("accepted", 1, unknown)}
+    assert before.items() <= traces(run).items()

@@ -145,6 +145,9 @@ def test_surroundings_are_the_sources_that_ranks_run_the_libraries_and_the_devic
     surroundings_module._CODE.clear()
     after = surroundings(own, machine, "cpu")
     assert what_changed(own, own, before, after) == "the code of mine has changed"
+    monkeypatch.undo()
+    assert what_changed(own, own, before, surroundings(own, machine, "cpu")) == "the code of mine is not found here"
+    assert what_changed(own, own, {}, after) == "what it was measured with is not known"
 
 
 @pytest.mark.parametrize(("folder", "changes"), [("rank", True), ("cases", True), ("show", False), ("launch", False)])

@@ -49,7 +49,7 @@ class Flags:
     def spelt(self) -> str:
         """The flags as on a command line, for messages."""
         names = {"F": "--ffn", "select": "-k"}
-        axes = [f.name for f in fields(self) if f.name != "shape" and getattr(self, f.name)]
+        axes = [f.name for f in fields(self) if f.name not in ("shape", "implementation") and getattr(self, f.name)]
         words = [f"{names.get(a, '--' + a)} {','.join(f'{v}' for v in getattr(self, a))}" for a in axes]
         return " ".join(words + [f"{axis}={size}" for axis, size in self.shape.items()])
 

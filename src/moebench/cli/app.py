@@ -1,6 +1,7 @@
 """The command line. Each command is a thin module of its own, and imports what is heavy only when it runs."""
 
 import errno
+import os
 import sys
 from typing import Annotated
 
@@ -46,8 +47,18 @@ def _root(
 ) -> None: ...
 
 
+def _open_standard_streams() -> None:
+    """A closed descriptor 0, 1 or 2 would be given to the next file that is opened, such as a run's lock."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+
+
 def main() -> None:
     """Run the command line. A user's mistake ends in one paragraph on standard error, never in a traceback."""
+    _open_standard_streams()
     from moebench.inert import clean
     from moebench.show.console import discard_output
 

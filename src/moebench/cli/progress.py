@@ -60,8 +60,12 @@ class SweepProgress:
         self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def stop(self) -> None:
+        """Take the live line away."""
         self._live.stop()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
 
     def launching(self, ranks: int, cases: int, attempt: int) -> None:
         self._launches_left_s.pop(ranks, None)

@@ -5,7 +5,6 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -16,20 +15,16 @@ from moebench.cases.case import Case, Measure
 from moebench.cases.expand import Selection
 from moebench.cases.fault import Fault
 from moebench.cases.machine import Machine
-from moebench.cases.plan import Plan, Planned, load_plan
+from moebench.cases.plan import Plan, Planned
 from moebench.cases.runnable import fit_together, why_not_here
-from moebench.cli.options import select_again
 from moebench.cli.progress import SweepProgress, seconds_text
 from moebench.errors import MoebenchError, UsageError
 from moebench.launch.estimate import case_s, launch_s
 from moebench.launch.folder import point_latest_to
-from moebench.launch.history import History
 from moebench.launch.interrupts import handle_interrupts
-from moebench.launch.journal import Entry, Journal, Sweep
-from moebench.launch.leftovers import end_leftovers
+from moebench.launch.journal import Journal, Sweep
 from moebench.launch.supervisor import LAUNCH_TRIES, Ending, Limits, Supervisor
-from moebench.launch.surroundings import surroundings
-from moebench.launch.work import Work, work
+from moebench.launch.work import GONE, Work
 from moebench.rank.trace import write_atomically
 from moebench.reading import first_problem
 from moebench.reduce.accept import judge
@@ -98,56 +93,6 @@ def _updated(measure: Measure, update: dict[str, Any]) -> Measure:
         raise UsageError(f"cases cannot be measured so: {first_problem(error)}.") from error
 
 
-def resumed_work(run: Path, machine: Machine, retry: Sequence[str]) -> tuple[Work, str, list[str]]:
-    """What is left of a run, the device it asked for, and notes for the user. The caller holds the run's lock."""
-    end_leftovers(run)
-    _refuse_links(run)
-    old, journal = load_plan(run), Journal(run)
-    asked = dict(old.asked)
-    device, measured = asked.pop("device", "auto"), asked.pop("measured", {})
-    if device not in DEVICES or not isinstance(measured, dict):
-        raise UsageError(f"{run / 'plan.json'}: `asked` has a device, or measured keys, that nobody can ask for.")
-    notes = []
-    try:
-        new = plan_of(select_again(asked), machine, device, measured, asked)
-    except UsageError as error:
-        notes.append(f"the matrix cannot be read again, so the run goes on as it was planned: {error}")
-        still = [Planned(case=one.case, unsupported=why_not_here(one.case, machine)) for one in old.cases]
-        new = old.model_copy(update={"cases": still})
-    _record_what_was_delivered(run, old, journal)
-    history = History(journal.read())
-    return work(new, lambda case: surroundings(case, machine, device), old, history, retry), device, notes
-
-
-def _refuse_links(run: Path) -> None:
-    """A resumed sweep writes into a folder that it did not make, and must not be led out of it."""
-    for name in ("journal.jsonl", "traces", "logs"):
-        for path in (run / name, *(run / name).glob("*")):
-            if path.is_symlink():
-                raise UsageError(f"{path}: a symbolic link: a resumed sweep would write elsewhere. Move it back here.")
-
-
-def _record_what_was_delivered(run: Path, plan: Plan, journal: Journal) -> None:
-    """Attempts that every rank finished while nobody was left to write it down."""
-    history = History(journal.read())
-    for planned in plan.cases:
-        for attempt in history.unended(planned.case.id):
-            delivered = read_traces(run, planned.case.id, attempt.number, planned.case.ep)
-            if not delivered.missing and not delivered.broken:
-                ending = _ending(planned.case, delivered)
-                journal.add(
-                    Entry(
-                        case=planned.case.id,
-                        attempt=attempt.number,
-                        launch=attempt.launch,
-                        key=attempt.key,
-                        status=ending.status,
-                        reason=ending.reason,
-                        message=ending.message,
-                    )
-                )
-
-
 def execute(run: Path, to_do: Work, machine: Machine, asked: Asked, lock: int) -> int:
     """Run what there is to do, then report the whole run; the exit status."""
     console = make_console(file=cast(IO[str], Steady(sys.stdout)))
@@ -184,22 +129,32 @@ def execute(run: Path, to_do: Work, machine: Machine, asked: Asked, lock: int) -
         def stop(why: str) -> None:
             interrupted.append(why)
             supervisor.stop(why)
-            console.print(f"{why}: finishing the current case; once more stops at once")
+            if not supervisor.is_over:
+                console.print(f"{why}: finishing the current case; once more stops at once")
 
-        try:
-            with handle_interrupts(stop):
+        with handle_interrupts(stop):
+            try:
                 supervisor.execute()
-        except KeyboardInterrupt:
-            interrupted.append("stopped at once")
-        except MoebenchError as error:
-            failed = error
-    point_latest_to(run)
+            except KeyboardInterrupt:
+                interrupted.append("stopped at once")
+            except MoebenchError as error:
+                failed = error
+            progress.stop()
+            point_latest_to(run)
+            status = _report_whatever_is_there(run, failed)
     if failed is not None:
-        with suppress(OSError, MoebenchError):
-            _report(run)
         raise failed
-    status = _report(run)
     return 130 if interrupted else status
+
+
+def _report_whatever_is_there(run: Path, failed: MoebenchError | None) -> int:
+    """The exit status by the report; after a failure the report is tried, and the failure is what the user hears."""
+    try:
+        return _report(run)
+    except (OSError, MoebenchError) as error:
+        if failed is not None:
+            return failed.exit_code
+        raise MoebenchError(str(error)) from error
 
 
 def _limits(asked: Asked, estimates_s: dict[str, float], launches_s: dict[int, float]) -> Limits:
@@ -226,7 +181,8 @@ def _announce(console: Any, run: Path, to_do: Work, total_s: float, launches: in
         soft_wrap=True,
     )
     for reason, count in Counter(planned.stale for planned in to_do.stale).items():
-        console.print(f"stale, {counted(count, 'case')}: {reason}; --retry stale runs them again", soft_wrap=True)
+        then = "" if reason == GONE else f"; --retry stale runs {'it' if count == 1 else 'them'} again"
+        console.print(f"stale, {counted(count, 'case')}: {reason}{then}", soft_wrap=True)
 
 
 def _ending(case: Case, delivered: Delivered) -> Ending:

@@ -171,24 +171,29 @@ def sweep(
     from moebench.cases.case import alternating
     from moebench.cases.fault import parse_fault, refuse_idle_faults
     from moebench.cases.machine import this_machine
-    from moebench.cli.running import DEVICES, Asked, execute, plan_of, resumed_work
+    from moebench.cli.resuming import resumed_work
+    from moebench.cli.running import DEVICES, Asked, execute, plan_of
     from moebench.errors import UsageError
     from moebench.inert import clean
     from moebench.launch.folder import create_run_folder
     from moebench.launch.lock import locked
     from moebench.launch.surroundings import surroundings
     from moebench.launch.work import RETRIABLE, work
-    from moebench.reduce.comparisons import blocks_for
+    from moebench.reduce.comparisons import blocks_for, claims_of
 
     os.umask(os.umask(0o022) | 0o022)
     if device not in DEVICES:
         raise UsageError(f"--device {device}: unknown. Known values: {', '.join(DEVICES)}.")
+    machine = this_machine()
+    if device == "cuda" and not machine.gpu_bytes:
+        raise UsageError(
+            "--device cuda: no GPU can be seen here. Leave it out, or ask `moebench doctor`."
+        )
     wanted = [word for text in retry or [] for word in text.split(",")]
     for word in wanted:
         if word not in RETRIABLE:
             raise UsageError(f"--retry {word}: unknown. Known values: {', '.join(RETRIABLE)}.")
     faults = [parse_fault(text) for text in inject or []]
-    machine = this_machine()
     how = Asked(device, attempts, time_budget, case_timeout, start_timeout, faults)
     if resume is not None:
         _refuse_beside_resume(context)
@@ -209,9 +214,13 @@ def sweep(
     if paired:
         measured |= {"paired": True, "windows": 2 * (blocks or 1)}
     plan = plan_of(selection, machine, device, measured, asked)
-    if paired and blocks is None:
-        measured["windows"] = 2 * blocks_for(alternating(plan.runnable()))
-        plan = plan_of(selection, machine, device, measured, asked)
+    if paired:
+        groups = alternating(plan.runnable())
+        if not claims_of(groups):
+            typer.echo("moebench: --paired: no case has mok or torch beside it to be compared with", err=True)
+        if blocks is None:
+            measured["windows"] = 2 * blocks_for(groups)
+            plan = plan_of(selection, machine, device, measured, asked)
     if not plan.runnable():
         raise UsageError(_nothing_runs(plan))
     refuse_idle_faults(faults, plan.runnable())

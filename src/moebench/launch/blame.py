@@ -25,13 +25,14 @@ def blame(launch: Launch) -> tuple[Reason, str, str]:
         code, rank = int(failure["exit_code"]), int(failure["rank"])
         if code < 0 and code != -signal.SIGTERM:
             reason = Reason.OUT_OF_MEMORY if code == -signal.SIGKILL and launch.oom_killed() else Reason.CRASHED
-            return reason, f"rank {rank} was killed by {signal.Signals(-code).name}", log_of(launch, rank)
+            return reason, f"rank {rank} was killed by {_name(-code)}", log_of(launch, rank)
     for rank, event in launch.died:
         if event.error and not _PEER_LOST.search(event.error):
             return event.reason or Reason.CRASHED, f"rank {rank}: {event.error}", log_of(launch, rank)
     if failures and failures[0]["rank"] not in spoke:
         rank, code = int(failures[0]["rank"]), int(failures[0]["exit_code"])
-        return Reason.CRASHED, f"rank {rank} ended with exit status {code}", log_of(launch, rank)
+        how = f"was killed by {_name(-code)}" if code < 0 else f"ended with exit status {code}"
+        return Reason.CRASHED, f"rank {rank} {how}", log_of(launch, rank)
     if launch.died:
         rank, event = launch.died[0]
         silent = sorted(set(launch.pids) - spoke - {int(failure["rank"]) for failure in failures})
@@ -40,7 +41,7 @@ def blame(launch: Launch) -> tuple[Reason, str, str]:
             return Reason.CRASHED, what, log_of(launch, silent[0])
         return event.reason or Reason.CRASHED, f"rank {rank}: {event.error}", log_of(launch, rank)
     ended = launch.exit_status or 0
-    how = f"was killed by {signal.Signals(-ended).name}" if ended < 0 else f"ended with status {ended}"
+    how = f"was killed by {_name(-ended)}" if ended < 0 else f"ended with status {ended}"
     what = f"torchrun {how}, and no rank said why: a rank may have left without finishing its cases"
     return Reason.CRASHED, what, tail(launch.spec.folder / "torchrun.log")
 
@@ -58,3 +59,11 @@ def blame_hang(launch: Launch) -> tuple[str, str]:
 def log_of(launch: Launch, rank: int) -> str:
     log = launch.rank_log(rank)
     return tail(log) if log else ""
+
+
+def _name(number: int) -> str:
+    """SIGKILL, or `signal 40` for one that has no name here."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

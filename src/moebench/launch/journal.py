@@ -32,7 +32,7 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     time: str = Field(default_factory=_now, description="for people; the order of the lines is what counts")
     case: str
-    attempt: int = Field(ge=0)
+    attempt: int = Field(ge=0, le=999_999)
     launch: str | None = None
     key: str | None = Field(default=None, description="content hash of the case and its surroundings")
     injected: list[str] | None = Field(default=None, description="faults that struck the attempt on purpose")

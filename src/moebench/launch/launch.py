@@ -1,12 +1,13 @@
 """One torchrun on this host: started, followed through the events of its ranks, ended."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import time
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from moebench.launch import torchrun
 from moebench.launch.hang import Stack, read_stack
@@ -17,6 +18,7 @@ from moebench.rank.progress import Event, Follower
 from moebench.rank.spec import LaunchSpec
 from moebench.rank.trace import write_atomically
 
+_FAILURES = TypeAdapter(list[dict[str, float]])
 CAP_EVERY_S = 0.5
 STACK_DUMP_S = 0.5
 TERM_S = 5.0
@@ -117,10 +119,10 @@ class Launch:
     def failures(self) -> list[dict[str, float]]:
         """What torchrun saw: rank, exit_code (negative: a signal) and time of each failed rank."""
         try:
-            found: list[dict[str, float]] = json.loads((self.spec.folder / "failures.json").read_text())
+            found = _FAILURES.validate_json((self.spec.folder / "failures.json").read_bytes())
         except (OSError, ValueError):
             return []
-        return found
+        return [failure for failure in found if failure.keys() >= {"rank", "exit_code", "time"}]
 
     def oom_killed(self) -> bool:
         """Whether the kernel has killed a process for want of memory since this launch began."""

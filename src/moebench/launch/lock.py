@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from moebench.errors import UsageError
+from moebench.launch.leftovers import end_leftovers
 
 RANKS_END_S = 45.0
 """How long ranks of a killed sweep may take to end: torchrun waits 30 s before it kills one."""
+KILLED_S = 5.0
 POLL_S = 0.1
 
 
@@ -25,7 +27,7 @@ def locked(run: Path, wait_s: float = RANKS_END_S) -> Iterator[int]:
     """
     path = run / "lock"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise UsageError(f"{run}: the run folder cannot be written: {error.strerror}.") from error
     try:
@@ -38,7 +40,8 @@ def locked(run: Path, wait_s: float = RANKS_END_S) -> Iterator[int]:
 
 
 def _take(descriptor: int, run: Path, wait_s: float) -> None:
-    end = time.monotonic() + wait_s
+    """What is left of a killed sweep is waited for, and then ended: a stopped torchrun ends nothing by itself."""
+    end, ended = time.monotonic() + wait_s, False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,6 +49,9 @@ def _take(descriptor: int, run: Path, wait_s: float) -> None:
         except BlockingIOError as error:
             owner, host = _owner(descriptor)
             here = host == platform.node()
+            if here and not _lives(owner) and time.monotonic() > end and not ended:
+                end_leftovers(run.resolve())
+                end, ended = time.monotonic() + KILLED_S, True
             if not here or _lives(owner) or time.monotonic() > end:
                 what = "runs" if not here or _lives(owner) else "was killed, and its ranks have not ended yet"
                 raise UsageError(
@@ -68,7 +74,7 @@ def _lives(pid: int) -> bool:
     """Also while its owner has not yet written its number (0)."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass

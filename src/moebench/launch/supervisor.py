@@ -7,6 +7,7 @@ charged with it; cases that ended badly are tried again, after all others of the
 import contextlib
 import errno
 import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -103,6 +104,11 @@ class Supervisor:
         self._launches = _last_launch(run)
         self._launch: Launch | None = None
 
+    @property
+    def is_over(self) -> bool:
+        """Every case has an ending."""
+        return len(self._ended) == len(self._cases)
+
     def stop(self, why: str) -> None:
         """Begin no further case; the one that runs is finished."""
         self.stopping = self.stopping or why
@@ -149,11 +155,11 @@ class Supervisor:
         """One attempt at each case, in as many launches as it takes; False where launches do not come up."""
         failures_in_a_row = 0
         while pending and self.stopping is None:
-            done, why_not = self._launch_once(ranks, pending)
+            done, last = self._launch_once(ranks, pending)
             pending = [case for case in pending if case.id not in done]
             failures_in_a_row = 0 if done else failures_in_a_row + 1
             if failures_in_a_row == LAUNCH_TRIES:
-                self._give_up(ranks, pending, why_not)
+                self._give_up(ranks, pending, last)
                 return False
         return True
 
@@ -164,11 +170,12 @@ class Supervisor:
         final = Attempt(0, status=ending.status, reason=ending.reason).is_final
         return not final and self._tries[case.id] < self.limits.attempts
 
-    def _launch_once(self, ranks: int, pending: list[Case]) -> tuple[set[str], str | None]:
-        """One launch: the ids of the cases that have an ending after it; else why it did not come up."""
+    def _launch_once(self, ranks: int, pending: list[Case]) -> tuple[set[str], Ending]:
+        """One launch: the ids of the cases that have an ending after it, and how it ended if it did not come up."""
         self._launches += 1
         name, groups = f"{self._launches:03d}-ep{ranks}", alternating(pending)
-        numbered = [(f"{self.run.name}/{name}/{number}", group) for number, group in enumerate(groups, 1)]
+        launch_name = f"{self.run.name}/{name}-{secrets.token_hex(4)}"  # no other launch, of whatever run, has it
+        numbered = [(f"{launch_name}/{number}", group) for number, group in enumerate(groups, 1)]
         spec = LaunchSpec(
             run=self.run,
             name=name,
@@ -203,7 +210,7 @@ class Supervisor:
     def _deadline_s(self, group: list[Case]) -> float:
         return sum(map(self.limits.case_s, group))
 
-    def _follow(self, launch: Launch, groups: list[list[Case]]) -> tuple[set[str], str | None]:
+    def _follow(self, launch: Launch, groups: list[list[Case]]) -> tuple[set[str], Ending]:
         done: set[str] = set()
         queue, open_cases = list(groups), dict[str, Case]()
         began_at = time.monotonic()
@@ -225,6 +232,9 @@ class Supervisor:
                 began_at = time.monotonic()
             if not launch.is_up:
                 began_at = time.monotonic()
+                if self.stopping and status is None:
+                    launch.kill(dump_stacks=False)
+                    return done, Ending(Status.NOT_RUN, message=self.stopping)
             if status is not None:
                 launch.close()
                 break
@@ -237,17 +247,20 @@ class Supervisor:
                     message = f"{overdue}: {what}; every rank's stack is in logs/{launch.spec.name}"
                     ending = Ending(Status.FAILED, Reason.TIMEOUT, message, log=log)
                     done.add(self._charge(launch, open_cases, ending, took_s))
-                return done, overdue
+                    return done, ending
+                return done, Ending(
+                    Status.FAILED, Reason.TIMEOUT, overdue, log=tail(launch.spec.folder / "torchrun.log")
+                )
             if time.monotonic() - self._started_at > self.limits.budget_s:
                 self.stop(f"the time budget of {self.limits.budget_s:g} s was used up")
             self.watcher.tick()
             time.sleep(POLL_S)
+        reason, message, log = blame(launch)
+        ending = Ending(Status.FAILED, reason, message, log=log)
         if open_cases and not (self.stopping and status == 0):
-            self._refuse_full_disk()
-            reason, message, log = blame(launch)
-            ending = Ending(Status.FAILED, reason, message, log=log)
+            self._refuse_lost_folder()
             done.add(self._charge(launch, open_cases, ending, time.monotonic() - began_at))
-        return done, tail(launch.spec.folder / "torchrun.log")
+        return done, ending
 
     def _charge(self, launch: Launch, open_cases: dict[str, Case], ending: Ending, seconds: float) -> str:
         """The case that a failure hit: of those under way, the one at which the rank was that was heard of least
@@ -259,8 +272,10 @@ class Supervisor:
         self._end(case, ending, launch, seconds)
         return case.id
 
-    def _refuse_full_disk(self) -> None:
+    def _refuse_lost_folder(self) -> None:
         """Ranks that cannot write fail in many ways, none of which is their case's."""
+        if not (self.run / "plan.json").exists():
+            raise OSError(errno.ENOENT, "the run folder was moved or emptied", str(self.run))
         disk = os.statvfs(self.run)
         if disk.f_bavail * disk.f_frsize < DISK_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.run))
@@ -276,15 +291,16 @@ class Supervisor:
             late = now - launch.started_at > self.limits.start_up_s
             return f"the launch did not come up within {self.limits.start_up_s:g} s" if late else None
         limit_s = self._deadline_s(group) if group else self.limits.start_up_s
-        return f"no ending within {limit_s:g} s" if now - began_at > limit_s else None
+        of = f" of {len(group)} cases together" if len(group) > 1 else ""
+        return f"no ending{of} within {limit_s:g} s" if now - began_at > limit_s else None
 
-    def _give_up(self, ranks: int, pending: list[Case], why: str | None) -> None:
+    def _give_up(self, ranks: int, pending: list[Case], last: Ending) -> None:
         """The first case is charged: what the others would do cannot be known."""
         message = f"{LAUNCH_TRIES} launches of {ranks} ranks in a row did not come up"
         first, *others = pending
         self._begin(first, None)
-        reason = Reason.TIMEOUT if why and why.startswith("the launch did not") else Reason.CRASHED
-        self._end(first, Ending(Status.FAILED, reason, f"{message}: {why}", log=why))
+        self._tries[first.id] = self.limits.attempts
+        self._end(first, Ending(Status.FAILED, last.reason, f"{message}: {last.message}", log=last.log))
         for case in others:
             self._end(case, Ending(Status.NOT_RUN, message=message))
 
@@ -323,6 +339,8 @@ class Supervisor:
 
 
 def _last_launch(run: Path) -> int:
-    """The number of the last launch that an earlier sweep of this run made."""
-    names = [path.name.partition("-")[0] for path in (run / "logs").glob("*-ep*")]
-    return max((int(name) for name in names if name.isdecimal()), default=0)
+    """The number of the last launch that an earlier sweep of this run made, whether its logs are still there or not."""
+    names = [path.name for path in (run / "logs").glob("*-ep*")]
+    names += [line.launch for line in Journal(run).read() if isinstance(line, Entry) and line.launch]
+    numbers = [name.partition("-")[0] for name in names]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)

@@ -17,14 +17,17 @@ MEASURING = ("rank", "backends", "quant", "cases")
 """The folders of moebench that ranks run."""
 LIBRARIES = ("torch", "numpy", "triton", "dist-moe", "mok")
 MOST_FILES = 2000
+NOT_FOUND = "not found"
+UNKNOWN = "what it was measured with is not known"
 
 
 def surroundings(case: Case, machine: Machine, device: str) -> dict[str, str]:
     """Code, libraries and device of a case, each as text."""
     found = {"code": _code(tuple(Path(moebench.__file__).parent / folder for folder in MEASURING))}
     if case.backend_path is not None:
-        package = case.backend_path.partition(":")[0].partition(".")[0]
-        found[f"code of {package}"] = _code(tuple(_sources(package)))
+        package = package_of(case.backend_path)
+        sources = _sources(package)
+        found[f"code of {package}"] = _code(tuple(sources)) if sources else NOT_FOUND
     for library in LIBRARIES:
         try:
             found[library] = version(library)
@@ -40,6 +43,11 @@ def device_text(machine: Machine, device: str) -> str:
     return f"{machine.processor}, {machine.cores} cores"
 
 
+def package_of(backend_path: str) -> str:
+    """The top-level package of package.module:Class."""
+    return backend_path.partition(":")[0].partition(".")[0]
+
+
 def case_key(case: Case, around: dict[str, str]) -> str:
     """SHA-256 of everything that the case and its surroundings say."""
     content = json.dumps([case.model_dump(mode="json"), around], sort_keys=True)
@@ -48,16 +56,20 @@ def case_key(case: Case, around: dict[str, str]) -> str:
 
 def what_changed(old: Case, new: Case, around_old: dict[str, str], around_new: dict[str, str]) -> str:
     """In words: `windows was 3, is 5; torch was 2.11.0, is 2.13.0`."""
+    if not around_old:
+        return UNKNOWN
     changes = _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
     for name in dict.fromkeys([*around_old, *around_new]):
         was, now = around_old.get(name), around_new.get(name)
         if was == now or (name.startswith("code of") and now is None):
             continue
-        if name.startswith("code"):
+        if now == NOT_FOUND:
+            changes.append(f"the {name} is not found here")
+        elif name.startswith("code"):
             changes.append("the code that ranks run has changed" if name == "code" else f"the {name} has changed")
         else:
             changes.append(f"{name} was {was or 'absent'}, is {now or 'absent'}")
-    return "; ".join(changes) or "what it was measured with is not known"
+    return "; ".join(changes) or UNKNOWN
 
 
 def _differences(old: object, new: object, name: str = "") -> list[str]:

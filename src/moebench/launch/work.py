@@ -12,6 +12,7 @@ from moebench.launch.surroundings import case_key, what_changed
 from moebench.status import Reason, Status
 
 STALE = "stale"
+GONE = "the matrix no longer has this case"
 RETRIABLE = tuple(dict.fromkeys(map(str, chain(Status, Reason, (STALE,)))))
 """What --retry takes beside the unfinished cases, which are run anyway."""
 
@@ -65,7 +66,7 @@ def work(
         cases.append(planned)
         if planned.unsupported is None:
             todo.append(Todo(case, keys[case.id], history.next_number(case.id)))
-    cases += [was.model_copy(update={"stale": "the matrix no longer has this case"}) for was in before.values()]
+    cases += [was.model_copy(update={"stale": GONE}) for was in before.values()]
     plan = new.model_copy(update={"cases": sorted(cases, key=lambda planned: report_order(planned.case))})
     return Work(plan, todo, {name: text for one in around.values() for name, text in one.items()})
 

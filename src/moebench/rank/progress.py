@@ -5,8 +5,9 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from moebench.status import Reason
 
@@ -18,7 +19,7 @@ class Event:
 
     time: float
     """Seconds of the host's monotonic clock, the same for all processes."""
-    pid: int
+    pid: Annotated[int, Field(gt=0)]
     phase: str
     case: str | None = None
     attempt: int | None = None

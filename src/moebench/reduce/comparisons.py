@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from moebench.cases.case import Case
 from moebench.reduce.metrics import block_means
-from moebench.reduce.pairs import BASELINE, MOK, difference
+from moebench.reduce.pairs import BASELINE, MOK, difference, work_of
 from moebench.reduce.ratio import Interval, paired_ratio
 from moebench.reduce.schema import CaseRow, Comparison, Floor
 from moebench.reduce.verdict import Floor as AAFloor
@@ -57,14 +57,19 @@ def compare_groups(cases: list[CaseRow]) -> Compared:
     )
 
 
-def blocks_for(groups: Sequence[Sequence[Case]]) -> int:
-    """Blocks with which the comparisons of these groups can carry their claims, all at once, with room for a block or
-    two that disagree: 8 at least."""
+def claims_of(groups: Sequence[Sequence[Case]]) -> int:
+    """How many comparisons these groups will give."""
     claims = 0
     for group in groups:
         baselines, moks = (sum(case.backend == backend for case in group) for backend in (BASELINE, MOK))
         claims += moks * (len(group) - moks - baselines) + baselines * (len(group) - baselines)
-    return max(8, least_blocks(max(1, claims)) + 2)
+    return claims
+
+
+def blocks_for(groups: Sequence[Sequence[Case]]) -> int:
+    """Blocks with which the comparisons of these groups can carry their claims, all at once, with room for a block or
+    two that disagree: 8 at least."""
+    return max(8, least_blocks(max(1, claims_of(groups))) + 2)
 
 
 def _pairs(rows: list[CaseRow]) -> Iterator[tuple[CaseRow, CaseRow]]:
@@ -72,8 +77,9 @@ def _pairs(rows: list[CaseRow]) -> Iterator[tuple[CaseRow, CaseRow]]:
     for backend in (MOK, BASELINE):
         for baseline in (row for row in rows if row.backend == backend):
             for case in rows:
-                comparable = case.backend != backend and not (backend == MOK and case.backend == BASELINE)
-                if comparable and difference(case, baseline, implementation=backend == MOK) is None:
+                backends = case.backend != backend and not (backend == MOK and case.backend == BASELINE)
+                same_work = work_of(case) == work_of(baseline)
+                if backends and same_work and difference(case, baseline, implementation=backend == MOK) is None:
                     yield case, baseline
 
 

@@ -57,10 +57,10 @@ def pair_cases(meta: Meta, cases: list[CaseRow]) -> Pairing:
     dist_of: dict[Key, list[CaseRow]] = {}
     for row in cases:
         if row.backend == DIST:
-            dist_of.setdefault(_work(row), []).append(row)
+            dist_of.setdefault(work_of(row), []).append(row)
     matches, refused = [], {}
     for mok in (row for row in cases if row.backend == MOK):
-        candidates = [row for row in dist_of.get(_work(mok), []) if shape_text(meta, row) == shape_text(meta, mok)]
+        candidates = [row for row in dist_of.get(work_of(mok), []) if shape_text(meta, row) == shape_text(meta, mok)]
         differences = {row.id: difference(row, mok) for row in candidates}
         agreeing = [row for row in candidates if differences[row.id] is None]
         if agreeing:
@@ -82,7 +82,7 @@ def pairing(report: Report) -> Pairing:
     return pair_cases(report.meta, report.cases)
 
 
-def _work(row: CaseRow) -> Key:
+def work_of(row: CaseRow) -> Key:
     return (row.mode, row.ep, row.precision, row.category, row.F, row.imbalance, row.profile, row.layers)
 
 
@@ -127,10 +127,10 @@ def torch_ratios(report: Report) -> dict[str, float]:
     baseline_of: dict[Key, list[CaseRow]] = {}
     for row in report.cases:
         if row.backend == BASELINE:
-            baseline_of.setdefault(_work(row), []).append(row)
+            baseline_of.setdefault(work_of(row), []).append(row)
     ratios = {}
     for row in report.cases:
-        for baseline in baseline_of.get(_work(row), []) if row.backend != BASELINE else []:
+        for baseline in baseline_of.get(work_of(row), []) if row.backend != BASELINE else []:
             if shape_text(report.meta, row) == shape_text(report.meta, baseline) and not difference(
                 row, baseline, implementation=False
             ):
@@ -167,7 +167,7 @@ def _comparisons(report: Report) -> Iterator[tuple[str, str, str, float]]:
     best: dict[tuple[str, Key, str], CaseRow] = {}
     for row in report.cases:
         if row.id in ratio_of:
-            key = (row.backend, _work(row), shape_text(report.meta, row))
+            key = (row.backend, work_of(row), shape_text(report.meta, row))
             if key not in best or row.iterationMS < best[key].iterationMS:
                 best[key] = row
     for row in best.values():

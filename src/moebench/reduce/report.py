@@ -93,7 +93,7 @@ def _report(runs: list[Run], ends: Iterable[CaseEnd]) -> Report:
         pairs=paired.pairs,
         allPipelinePairs=paired.all_pipeline_pairs,
         rejected=rejected,
-        **(of_pairs if compared.floors else {}),
+        **(of_pairs if compared.floors or compared.comparisons else {}),
     )
 
 

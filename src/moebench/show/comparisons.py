@@ -28,6 +28,7 @@ def print_comparisons(report: Report, console: Console) -> None:
     """Nothing of a sweep that was not paired."""
     compared = compare_groups(report.cases)
     if not compared.comparisons:
+        _print_floors(compared.floors, console)
         return
     rows_of = {row.id: row for row in report.cases}
     floor_of = {floor.group: floor for floor in compared.floors}
@@ -42,6 +43,14 @@ def print_comparisons(report: Report, console: Console) -> None:
         rows.append(_cells(comparison, case, baseline, floor))
     print_sections(console, COLUMNS, [Section(group, rows) for group, rows in sections.items()])
     _print_notes(compared.comparisons, compared.floors, console)
+    groups = {row.paired.group for row in report.cases if row.paired}
+    without = len(groups - floor_of.keys())
+    if without:
+        paragraph(
+            console,
+            f"{counted(without, 'job')} without an A/A floor: the case that took part twice was not accepted.",
+            style="yellow",
+        )
     if any(row.paired and row.paired.alternated == "executions" for row in report.cases):
         paragraph(
             console,
@@ -51,15 +60,14 @@ def print_comparisons(report: Report, console: Console) -> None:
 
 
 def _cells(comparison: Comparison, case: CaseRow, baseline: CaseRow, floor: Floor | None) -> list[Cell]:
-    p = comparison.pValue if comparison.adjustedPValue is None else comparison.adjustedPValue
     return [
         f"  {case.backend} {case.pipeline}",
         f"{baseline.backend} {baseline.pipeline}",
         ratio(comparison.fasterBy),
-        f"[{comparison.low:.3g}, {comparison.high:.3g}]",
+        f"[{comparison.low:.3g}, {comparison.high:.3g}]" if comparison.adjustedPValue is not None else ABSENT,
         Text(comparison.verdict, style=STYLES.get(Verdict(comparison.verdict), "dim")),
         str(comparison.blocks),
-        f"{p:.2g}",
+        ABSENT if comparison.adjustedPValue is None else f"{comparison.adjustedPValue:.2g}",
         ABSENT
         if floor is None or floor.effect is None
         else f"{floor.effect:.1%}" + (" biased" if floor.biased else ""),
@@ -68,11 +76,12 @@ def _cells(comparison: Comparison, case: CaseRow, baseline: CaseRow, floor: Floo
 
 def _print_notes(comparisons: list[Comparison], floors: list[Floor], console: Console) -> None:
     claims = sum(comparison.adjustedPValue is not None for comparison in comparisons)
-    levels = sorted({comparison.level for comparison in comparisons})
-    level = " to ".join(f"{value:.1%}" for value in dict.fromkeys((levels[0], levels[-1])))
+    levels = sorted({comparison.level for comparison in comparisons if comparison.adjustedPValue is not None})
+    level = " to ".join(f"{value:.1%}" for value in dict.fromkeys(levels[:1] + levels[-1:]))
+    interval = f"exact {level} interval" if level else "no interval from so few blocks"
     paragraph(
         console,
-        f"faster by: baseline ms / case ms, median of block differences (Hodges-Lehmann), exact {level} interval. p by "
+        f"faster by: baseline ms / case ms, median of block differences (Hodges-Lehmann), {interval}. p by "
         f"Holm for {counted(claims, 'claim')} at once; same: within {SAME_WITHIN:.0%}.",
         style="dim",
     )
@@ -83,13 +92,18 @@ def _print_notes(comparisons: list[Comparison], floors: list[Floor], console: Co
             f"{fewest} blocks cannot carry {counted(claims, 'claim')} at once: {least_blocks(claims)} can (--blocks).",
             style="yellow",
         )
+    _print_floors(floors, console)
+
+
+def _print_floors(floors: list[Floor], console: Console) -> None:
     effects = sorted(floor.effect for floor in floors if floor.effect is not None)
     if effects:
         biased = sum(bool(floor.biased) for floor in floors)
         paragraph(
             console,
             f"A/A, a case against itself in each of {counted(len(effects), 'job')}: the smallest effect that could be "
-            f"shown was about {median(effects):.1%} ({effects[0]:.1%} to {effects[-1]:.1%})"
+            f"shown was about {median(effects):.1%}"
+            + (f" ({effects[0]:.1%} to {effects[-1]:.1%})" if len(effects) > 1 else "")
             + (f"; {counted(biased, 'job')} saw one where there is none." if biased else "."),
             style="dim",
         )

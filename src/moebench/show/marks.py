@@ -41,9 +41,10 @@ def what_is_compared(rows: list[CaseRow]) -> str | None:
     on_cpu = any((row.environment or {}).get("device") == "cpu" for row in rows)
     where = " run on CPU over gloo" if on_cpu else ""
     if portable:
+        libraries = f"{'libraries' if len(portable) > 1 else 'library'} {' and '.join(portable)}"
         return (
-            f"These times compare execution strategies in PyTorch{where}. They do not measure the libraries "
-            f"{' and '.join(portable)}, and do not say which of them is faster on a GPU."
+            f"These times compare execution strategies in PyTorch{where}. They do not measure the {libraries}, and do "
+            "not say which of them is faster on a GPU."
         )
     if on_cpu:
         return "These times are of CPUs over gloo. They do not say what is faster on a GPU."
