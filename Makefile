@@ -22,6 +22,11 @@ test: .venv/installed-test  ## install with the test extra, run the whole suite
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[test]'
 	touch $@ .venv/installed
 
+.PHONY: figures
+figures: .venv/installed  ## error rates and power of every statistic, and the instrument's own error on this machine
+	$(BIN)/python tests/perf/statistics_power.py
+	$(BIN)/python tests/perf/instrument.py
+
 .PHONY: test-native
 test-native: .venv-native/installed  ## the dist_moe adapter and planner against the real wheel, without a GPU
 	.venv-native/bin/python -m pytest tests/native
