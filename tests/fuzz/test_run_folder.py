@@ -17,7 +17,7 @@ from tests.reduce.build import RunFolder, make_case, make_packing
 from moebench.cases.case import Category, Measure
 from moebench.cases.machine import Machine
 from moebench.cases.plan import Plan
-from moebench.cli.running import resumed_work
+from moebench.cli.resuming import resumed_work
 from moebench.errors import MoebenchError
 from moebench.launch.journal import Sweep
 from moebench.reduce.load import load_report

@@ -13,7 +13,7 @@ from tests.show.build import row
 
 from moebench.cases.machine import Machine
 from moebench.cases.plan import load_plan
-from moebench.cli.running import resumed_work
+from moebench.cli.resuming import resumed_work
 from moebench.errors import UsageError
 from moebench.launch.journal import Entry
 from moebench.rank.trace import write_atomically
