@@ -194,7 +194,7 @@ def test_a_machine_without_nvidia_smi_or_with_a_broken_one_has_no_gpus(monkeypat
 def torchrun_is(monkeypatch):
     def become(program):
         monkeypatch.setattr(
-            doctor_collective, "_command", lambda _, folder, answer: [sys.executable, "-c", program, str(answer)]
+            doctor_collective.torchrun, "command", lambda *given: [sys.executable, "-c", program, str(given[-1])]
         )
 
     return become

@@ -39,9 +39,7 @@ def owner(tmp_path):
 def test_a_living_owner_is_named_at_once(tmp_path, owner):
     process, _ = owner
     with (
-        pytest.raises(
-            UsageError, match=f"another sweep has this run folder: process {process.pid} on {platform.node()}"
-        ),
+        pytest.raises(UsageError, match=f"another run has this folder: process {process.pid} on {platform.node()}"),
         locked(tmp_path, wait_s=1000),
     ):
         pass

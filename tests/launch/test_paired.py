@@ -29,7 +29,9 @@ def test_the_case_in_turn_is_charged_and_then_the_whole_group_runs_again(swept):
     assert (ended.code, ended.stderr) == (0, "")
     assert "rank 1 was killed by SIGKILL" in ended.stdout
     endings = [(line["case"], line["attempt"], line["status"]) for line in journal(folder / "run") if "status" in line]
-    assert endings[0] == (MOK, 1, "failed")
+    assert [ending for ending in endings if ending[2] == "failed"] == [(MOK, 1, "failed")]
+    assert len(endings) == 4
+    assert len(list((folder / "run" / "logs").iterdir())) == 2
     assert [row["id"] for row in found["cases"]] == [TORCH, MOK, DIST]
     groups = {row["paired"]["group"] for row in found["cases"]}
     assert len(groups) == 1

@@ -70,7 +70,7 @@ def test_a_changed_matrix_makes_results_stale_until_they_are_asked_for_again(cop
     ended = moebench("sweep", "--resume", "run", folder=copy)
     changed, gone = "measure.iterations was 2, is 3", "the matrix no longer has this case"
     assert rows(run) == {ONE: ("accepted", 1, changed), TWO: ("accepted", 2, None), THREE: ("accepted", 1, gone)}
-    assert f"stale, 1 case: {changed}; --retry stale runs them again" in ended.stdout
+    assert f"stale, 1 case: {changed}; --retry stale runs it again" in ended.stdout
     moebench("sweep", "--resume", "run", "--retry", "stale", folder=copy)
     assert rows(run) == {ONE: ("accepted", 2, None), TWO: ("accepted", 2, None), THREE: ("accepted", 1, gone)}
 
@@ -100,7 +100,7 @@ def test_two_sweeps_never_share_a_run_folder(copy):
     until(lambda: (copy / "run" / "journal.jsonl").read_text().count('"pid"') == 2, 60, "it has begun")
     second = moebench("sweep", "--resume", "run", folder=copy)
     assert second.code == 2
-    assert f"another sweep has this run folder: process {slow.process.pid} on " in second.stderr
+    assert f"another run has this folder: process {slow.process.pid} on " in second.stderr
     assert slow.wait().code == 0
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from moebench.launch import torchrun
 
 
-def test_command_is_one_torchrun_with_static_rendezvous_on_loopback():
-    command = torchrun.command(4, Path("/run/logs/001-ep4"), "001-ep4", 1234)
+def test_command_is_one_torchrun_with_static_rendezvous_on_loopback(monkeypatch):
+    monkeypatch.setattr(torchrun, "free_port", lambda: 1234)
+    folder = Path("/run/logs/001-ep4")
+    command = torchrun.command(4, folder, "001-ep4", "moebench.rank", folder / "launch.json")
     assert command[:3] == [sys.executable, "-m", "moebench.launch.agent"]
     assert {
         "--nproc-per-node=4",

@@ -142,11 +142,10 @@ class ArmsRun:
         return result
 
     def _command(self, folder: Path) -> list[str]:
-        program = ["-m", "moebench.arms", str(folder / "order.json")]
+        module, order = "moebench.arms", folder / "order.json"
         if self.asked.ranks == 1:
-            return [sys.executable, *program]
-        agent = torchrun.command(self.asked.ranks, folder, folder.name, torchrun.free_port())
-        return [*agent[:-3], *program]
+            return [sys.executable, "-m", module, str(order)]
+        return torchrun.command(self.asked.ranks, folder, folder.name, module, order)
 
     def _follow(self, process: "subprocess.Popen[bytes]", order: ArmOrder) -> None:
         offset, heard_at = 0, time.monotonic()

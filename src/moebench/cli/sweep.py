@@ -186,9 +186,7 @@ def sweep(
         raise UsageError(f"--device {device}: unknown. Known values: {', '.join(DEVICES)}.")
     machine = this_machine()
     if device == "cuda" and not machine.gpu_bytes:
-        raise UsageError(
-            "--device cuda: no GPU can be seen here. Leave it out, or ask `moebench doctor`."
-        )
+        raise UsageError("--device cuda: no GPU can be seen here. Leave it out, or ask `moebench doctor`.")
     wanted = [word for text in retry or [] for word in text.split(",")]
     for word in wanted:
         if word not in RETRIABLE:

@@ -69,7 +69,7 @@ def _launch(
     hidden = {} if on_gpus else {"CUDA_VISIBLE_DEVICES": ""}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            _command(ranks, folder, answer),
+            torchrun.command(ranks, folder, "doctor", "moebench.launch.doctor_ranks", answer),
             env=torchrun.environment(ranks) | hidden,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -87,15 +87,6 @@ def _launch(
     except (OSError, ValueError):
         return f"torchrun ended with exit status {status}{_last_words(folder)}", None
     return None, result
-
-
-def _command(ranks: int, folder: Path, answer: Path) -> list[str]:
-    """The torchrun of a sweep, with another program in the place of `moebench.rank LAUNCH`."""
-    return [
-        *torchrun.command(ranks, folder, "doctor", torchrun.free_port())[:-2],
-        "moebench.launch.doctor_ranks",
-        str(answer),
-    ]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

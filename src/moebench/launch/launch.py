@@ -45,7 +45,7 @@ class Launch:
         self._log = (spec.folder / "torchrun.log").open("ab")
         self._capped_at = self.started_at
         self._process = subprocess.Popen(
-            torchrun.command(ranks, spec.folder, spec.name, torchrun.free_port()),
+            torchrun.command(ranks, spec.folder, spec.name, "moebench.rank", spec.folder / "launch.json"),
             env=torchrun.environment(ranks, spec.run),
             stdin=subprocess.DEVNULL,
             stdout=self._log,

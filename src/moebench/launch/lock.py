@@ -1,5 +1,8 @@
-"""One sweep at a time in a run folder. The lock is held by the kernel, so a killed owner leaves none behind; the
-torchrun of a launch holds it too, so it lasts until the last rank is gone."""
+"""One sweep, or training of arms, at a time in a run folder.
+
+The lock is held by the kernel, so a killed owner leaves none behind; the torchrun of a launch holds it too, so it lasts
+until the last rank is gone.
+"""
 
 import fcntl
 import os
@@ -55,8 +58,7 @@ def _take(descriptor: int, run: Path, wait_s: float) -> None:
             if not here or _lives(owner) or time.monotonic() > end:
                 what = "runs" if not here or _lives(owner) else "was killed, and its ranks have not ended yet"
                 raise UsageError(
-                    f"{run}: another sweep has this run folder: process {owner} on {host} {what}. "
-                    "Wait until it has ended."
+                    f"{run}: another run has this folder: process {owner} on {host} {what}. Wait until it has ended."
                 ) from error
         except OSError as error:
             raise UsageError(

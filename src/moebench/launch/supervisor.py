@@ -95,19 +95,16 @@ class Supervisor:
         self.journal = Journal(run)
         self.stopping: str | None = None
         """Why no further case is to begin, once that is so."""
+        self.is_over = False
         self._cases = [one.case for one in todo]
         self._keys = {one.case.id: one.key for one in todo}
         self._next = {one.case.id: one.attempt for one in todo}
+        self._groups = {case.id: group for group in alternating(self._cases) for case in group}
         self._tries: dict[str, int] = {}
         self._ended: dict[str, Ending] = {}
         self._started_at = time.monotonic()
         self._launches = _last_launch(run)
         self._launch: Launch | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Every case has an ending."""
-        return len(self._ended) == len(self._cases)
 
     def stop(self, why: str) -> None:
         """Begin no further case; the one that runs is finished."""
@@ -136,6 +133,8 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 self._rest_was_not_run(self.stopping or "the sweep was stopped at once")
             raise
+        finally:
+            self.is_over = True
 
     def _rest_was_not_run(self, why: str | None) -> None:
         for case in self._cases:
@@ -156,12 +155,17 @@ class Supervisor:
         failures_in_a_row = 0
         while pending and self.stopping is None:
             done, last = self._launch_once(ranks, pending)
-            pending = [case for case in pending if case.id not in done]
+            pending = [case for case in pending if case.id not in done and not self._waits(case)]
             failures_in_a_row = 0 if done else failures_in_a_row + 1
             if failures_in_a_row == LAUNCH_TRIES:
                 self._give_up(ranks, pending, last)
                 return False
         return True
+
+    def _waits(self, case: Case) -> bool:
+        """For the next round, in which another case of its group is tried again: alone it would have none beside it."""
+        others = [other for other in self._groups[case.id] if other is not case and other.id in self._ended]
+        return any(map(self._again, others))
 
     def _again(self, case: Case) -> bool:
         ending = self._ended.get(case.id)

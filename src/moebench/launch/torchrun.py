@@ -33,8 +33,9 @@ def loopback_interface() -> str:
     return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
-def command(ranks: int, folder: Path, name: str, port: int) -> list[str]:
-    """torchrun with static rendezvous: nothing is unpickled, and no second store is opened."""
+def command(ranks: int, folder: Path, name: str, module: str, argument: Path) -> list[str]:
+    """torchrun of a module, with one argument, on a free port. Its rendezvous is static: nothing is unpickled, and no
+    second store is opened."""
     return [
         sys.executable,
         "-m",
@@ -46,14 +47,14 @@ def command(ranks: int, folder: Path, name: str, port: int) -> list[str]:
         "--rdzv-backend=static",
         f"--rdzv-id={name}",
         f"--master-addr={LOOPBACK}",
-        f"--master-port={port}",
+        f"--master-port={free_port()}",
         f"--local-addr={LOOPBACK}",
         "--max-restarts=0",
         f"--log-dir={folder / 'ranks'}",
         "--redirects=3",
         "-m",
-        "moebench.rank",
-        str(folder / "launch.json"),
+        module,
+        str(argument),
     ]
 
 
