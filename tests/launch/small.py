@@ -29,6 +29,7 @@ def write_matrix(path: Path, widths_of: Mapping[str, Sequence[int]], iterations:
         windows = 1
         iterations = {iterations}
         warmups = 1
+        max_warmups = 1
         """
     path.write_text(head + "".join(blocks))
     return path

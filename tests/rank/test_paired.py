@@ -24,6 +24,7 @@ def executed(monkeypatch, tmp_path):
     """Traces of a group at ep 1, and whose window came when: its own one is of the twin where `twin` says so."""
     monkeypatch.setattr(execution, "environment", lambda device: {})
     monkeypatch.setattr("moebench.rank.timing.dist.barrier", lambda: None)
+    monkeypatch.setattr("moebench.rank.timing.gc.collect", lambda: None)  # 0.1 s each in a process full of tests
     monkeypatch.setattr(execution, "agree", lambda mine, *_: [mine])
     resident, most = set(), []
     order = []

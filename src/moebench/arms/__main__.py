@@ -42,7 +42,11 @@ def main() -> None:
     except MoebenchError as error:
         failure = Failure(message=str(error), exit_code=error.exit_code)
         write_atomically(order.error_path, failure.model_dump_json())
-        sys.exit(error.exit_code)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.exit_code)  # peers may be in a collective, which no orderly end could leave
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def _train(order: ArmOrder) -> None:
