@@ -41,3 +41,8 @@ REASONS: dict[Status, frozenset[Reason]] = {
     Status.NOT_RUN: frozenset(),
 }
 """Reasons that each status may carry; the others carry a message only."""
+
+
+def is_finished(status: Status | None, reason: Reason | None) -> bool:
+    """Whether nothing but a wish to repeat it leads to another attempt at a case."""
+    return status in (Status.ACCEPTED, Status.UNSUPPORTED) or reason is Reason.INCORRECT

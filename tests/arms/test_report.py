@@ -8,10 +8,11 @@ from tests.arms.small import preset
 
 from moebench.arms.data import TextFacts
 from moebench.arms.load import load_if_arms
-from moebench.arms.report import make_report, to_json, write
+from moebench.arms.report import make_report, write
 from moebench.arms.results import ArmResult
 from moebench.arms.run import ArmsRun, Asked, begin, create_folder
 from moebench.errors import MoebenchError, UsageError
+from moebench.reduce.write import to_json
 from moebench.show.arms import print_arms
 from moebench.show.console import make_console
 

@@ -1,6 +1,5 @@
 """The arms report: the published keys in their order, then ours."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import exp, log
@@ -19,6 +18,7 @@ from moebench.errors import UsageError
 from moebench.rank.trace import Environment, write_atomically
 from moebench.reduce.ratio import paired_ratio
 from moebench.reduce.schema import Number, Open
+from moebench.reduce.write import to_json
 
 SCHEMA_VERSION = 1
 
@@ -145,11 +145,6 @@ def make_report(
         repeats=_repeats(results, runs) if len(results) > 1 else None,
         environment=environment,
     )
-
-
-def to_json(report: ArmsReport) -> str:
-    """Keys in their order, absent keys absent."""
-    return json.dumps(report.model_dump(mode="json", exclude_unset=True), indent=1, allow_nan=False) + "\n"
 
 
 def write(report: ArmsReport, path: Path) -> None:

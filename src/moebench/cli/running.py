@@ -36,7 +36,7 @@ from moebench.show.layout import paragraph
 from moebench.show.problems import counts
 from moebench.show.summary import print_pairs
 from moebench.show.text import counted
-from moebench.status import Reason, Status
+from moebench.status import Status, is_finished
 
 DEVICES = ("auto", "cpu", "cuda")
 GPU_ONLY = ("cuda_graph", "l2_flush")
@@ -160,14 +160,11 @@ def _report_whatever_is_there(run: Path, failed: MoebenchError | None) -> int:
 def _limits(asked: Asked, estimates_s: dict[str, float], launches_s: dict[int, float]) -> Limits:
     """Deadlines asked for, or generous ones by the estimates. The whole may take what its parts may take."""
 
-    def of_case(case: Case) -> float:
-        return asked.case_timeout or 60 + 10 * estimates_s[case.id]
-
+    cases_s = {id: asked.case_timeout or 60 + 10 * estimate for id, estimate in estimates_s.items()}
     start_up_s = asked.start_timeout or 60 + 6 * max(launches_s.values(), default=0.0)
-    cases_s = sum(asked.case_timeout or 60 + 10 * estimate for estimate in estimates_s.values())
     starts = LAUNCH_TRIES * (len(launches_s) + len(estimates_s))
-    whole_s = asked.attempts * (cases_s + starts * start_up_s)
-    return Limits(start_up_s, of_case, asked.time_budget or whole_s, asked.attempts)
+    whole_s = asked.attempts * (sum(cases_s.values()) + starts * start_up_s)
+    return Limits(start_up_s, lambda case: cases_s[case.id], asked.time_budget or whole_s, asked.attempts)
 
 
 def _announce(console: Any, run: Path, to_do: Work, total_s: float, launches: int) -> None:
@@ -206,7 +203,7 @@ def _report(run: Path) -> int:
         raise MoebenchError(f"{unwritten} What was measured is kept: moebench reduce {short(run)} -o FILE.")
     paragraph(console, f"Report: {short(run / 'report.json')}")
     bad = [entry for entry in report.rejected if entry.status is not Status.UNSUPPORTED]
-    if any(entry.reason is not Reason.INCORRECT for entry in bad):
+    if not all(is_finished(entry.status, entry.reason) for entry in bad):
         console.print(f"To run what is not finished: moebench sweep --resume {short(run)}", soft_wrap=True)
     return 3 if bad or not report.cases else 0
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from moebench.launch.journal import Entry, Sweep
-from moebench.status import Reason, Status
+from moebench.status import Reason, Status, is_finished
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ class Attempt:
     @property
     def is_final(self) -> bool:
         """Nothing but a wish to repeat it leads to another attempt."""
-        finished = self.status in (Status.ACCEPTED, Status.UNSUPPORTED) or self.reason is Reason.INCORRECT
-        return finished and not self.injected
+        return is_finished(self.status, self.reason) and not self.injected
 
 
 class History:

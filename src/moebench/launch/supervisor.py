@@ -18,13 +18,12 @@ from moebench.cases.case import Case, alternating
 from moebench.cases.fault import Fault
 from moebench.errors import MoebenchError
 from moebench.launch.blame import blame, blame_hang
-from moebench.launch.history import Attempt
 from moebench.launch.journal import Entry, Journal
 from moebench.launch.launch import Launch
 from moebench.launch.logs import tail
 from moebench.rank.progress import Event
 from moebench.rank.spec import Job, LaunchSpec
-from moebench.status import Reason, Status
+from moebench.status import Reason, Status, is_finished
 
 POLL_S = 0.1
 LAUNCH_TRIES = 3
@@ -171,8 +170,7 @@ class Supervisor:
         ending = self._ended.get(case.id)
         if ending is None:
             return True
-        final = Attempt(0, status=ending.status, reason=ending.reason).is_final
-        return not final and self._tries[case.id] < self.limits.attempts
+        return not is_finished(ending.status, ending.reason) and self._tries[case.id] < self.limits.attempts
 
     def _launch_once(self, ranks: int, pending: list[Case]) -> tuple[set[str], Ending]:
         """One launch: the ids of the cases that have an ending after it, and how it ended if it did not come up."""

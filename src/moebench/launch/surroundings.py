@@ -5,6 +5,7 @@ A result is stale when its case or any of these has changed since.
 
 import hashlib
 import json
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,12 +29,19 @@ def surroundings(case: Case, machine: Machine, device: str) -> dict[str, str]:
         package = package_of(case.backend_path)
         sources = _sources(package)
         found[f"code of {package}"] = _code(tuple(sources)) if sources else NOT_FOUND
+    return found | _libraries() | {"device": device_text(machine, device)}
+
+
+@cache
+def _libraries() -> dict[str, str]:
+    """Versions of those that are installed."""
+    found = {}
     for library in LIBRARIES:
         try:
             found[library] = version(library)
         except PackageNotFoundError:
             continue
-    return found | {"device": device_text(machine, device)}
+    return found
 
 
 def device_text(machine: Machine, device: str) -> str:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from moebench.errors import UsageError
 from moebench.rank.trace import write_atomically
-from moebench.reduce.schema import Report
+from moebench.reduce.schema import Open, Report
 
 
-def to_json(report: Report) -> str:
+def to_json(report: Open) -> str:
     """The report as JSON text: keys in their order, absent keys absent, NaN and Infinity as null."""
     return json.dumps(report.model_dump(mode="json", exclude_unset=True), indent=1, allow_nan=False) + "\n"
 

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.text import Text
 
 from moebench.arms.load import load_if_arms
-from moebench.arms.report import ArmsReport, compare, to_json
+from moebench.arms.report import ArmsReport, compare
 from moebench.arms.results import CURVE_POINTS, ArmResult
+from moebench.reduce.write import to_json
 from moebench.show.curves import plot
 from moebench.show.layout import Cell, Column, Section, paragraph, print_sections, title
 from moebench.show.text import ABSENT, figure, ratio
