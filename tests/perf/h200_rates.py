@@ -19,6 +19,7 @@ from moebench.cases.shape import Shape
 from moebench.cases.work import useful_flops
 from moebench.rank.exchange import Exchange
 from moebench.rank.inputs import make_inputs, make_routing
+from moebench.rank.leaving import leave
 from moebench.rank.step import Step
 from moebench.rank.timing import settle_garbage, time_window, warm_up
 
@@ -120,6 +121,7 @@ def main() -> None:
     streamed, copied = weight_bytes / layer_ms / 1e6, 2 * source.numel() / copy_ms / 1e6
     print(f"E=384 inference: {layer_ms:.3f} ms, weights at {streamed:.0f} GB/s; device copy {copied:.0f} GB/s: "
           f"{streamed / copied:.1%}")  # fmt: skip
+    leave()
 
 
 if __name__ == "__main__":

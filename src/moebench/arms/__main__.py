@@ -24,6 +24,7 @@ from moebench.arms.train import Training
 from moebench.arms.trainer import Trainer
 from moebench.errors import MoebenchError
 from moebench.rank.environment import environment
+from moebench.rank.leaving import leave
 from moebench.rank.lifeline import die_with_parent
 from moebench.rank.memory import Peak, PeakMemory
 from moebench.rank.placement import gpu_index
@@ -45,8 +46,7 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.exit_code)  # peers may be in a collective, which no orderly end could leave
-    dist.barrier()
-    dist.destroy_process_group()
+    leave()
 
 
 def _train(order: ArmOrder) -> None:

@@ -17,6 +17,7 @@ from moebench.cases.plan import load_plan
 from moebench.rank.exchange import Exchange
 from moebench.rank.execution import Execution, StopAsked
 from moebench.rank.instruments import GpuInstruments, Instruments
+from moebench.rank.leaving import leave
 from moebench.rank.lifeline import die_with_parent
 from moebench.rank.paired import PairedExecution
 from moebench.rank.placement import collectives, gpu_index, most_ranks_on_one_gpu, tell_gpus
@@ -55,10 +56,9 @@ def main() -> None:
     for jobs in spec.groups():
         if not _run(spec, jobs, [execution(job) for job in jobs], progress):
             break
-    dist.barrier()
     instruments.close()
     progress.tell("left")
-    dist.destroy_process_group()
+    leave()
 
 
 def _append_to_logs() -> None:

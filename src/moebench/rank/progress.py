@@ -15,7 +15,7 @@ from moebench.status import Reason
 @dataclass(frozen=True)
 class Event:
     """`phase` is `start` once, then for each case its phases, and `ended` when the rank's trace is on disk;
-    `died` when the rank is about to exit; `left` when it leaves the launch in order."""
+    `died` when the rank is about to exit; `left` when it waits for its peers to leave too."""
 
     time: float
     """Seconds of the host's monotonic clock, the same for all processes."""

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from tests.backends.battery.items import ITEMS
 from tests.backends.battery.world import World
 
+from moebench.rank.leaving import leave
+
 
 def main() -> None:
     world = World(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
@@ -26,6 +28,7 @@ def main() -> None:
         except Exception:
             found[name] = traceback.format_exc()
     Path(sys.argv[1], f"rank-{world.rank}.json").write_text(json.dumps(found))
+    leave()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from tests.backends.dist_moe_library.double import make_double
 
 from moebench.backends.dist_moe.capacity import planned_capacity
 from moebench.cases.case import Case, Mode
+from moebench.rank.leaving import leave
 
 
 def one_layer(case: Case, rank: int) -> None:
@@ -37,6 +38,7 @@ def main() -> None:
     for kind in KINDS:
         one_layer(library_case(kind, ep, imbalance=1.5), rank)
         capacity(library_case(kind, ep, layers=3, imbalance=1.5, slot_factor=1.0), rank)
+    leave()
 
 
 if __name__ == "__main__":
