@@ -153,10 +153,49 @@ def test_ranks_warm_up_until_the_last_of_them_has_settled(time, monkeypatch):
     assert warming(time, monkeypatch, lambda i: 5, slower_ranks=[0, 0], warmups=0) == (30, True)
 
 
-@pytest.mark.parametrize(("training", "events"), [(False, 2), (True, 3)])
-def test_an_iteration_has_no_more_events_than_it_needs(time, monkeypatch, training, events):
+@pytest.fixture
+def on_gpu(time, monkeypatch):
+    """The wound time in place of a GPU's events; how many were made, and which were recorded."""
+    made, recorded = [], []
+
+    class Events(clock.HostClock):
+        def __init__(self, marks):
+            made.append(marks)
+            super().__init__(marks)
+
+        def mark(self, index):
+            recorded.append(index)
+            super().mark(index)
+
+    monkeypatch.setattr(clock, "CudaClock", Events)
+    monkeypatch.setattr(timing, "_flush_buffer", lambda device: SimpleNamespace(zero_=lambda: time.work(1000)))
+    monkeypatch.setattr(timing.torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(timing.torch.cuda, "_sleep", lambda cycles: None)
+    return SimpleNamespace(made=made, recorded=recorded)
+
+
+def window_on_gpu(time, training, flush=False):
+    steps = Steps(time, Exchange(0, 1), training)
+    steps.case.measure = Measure(l2_flush=flush)
+    if not training:
+        steps.clear_gradients = lambda: None
+    return timing.time_window(steps, 3, torch.device("cuda"), Exchange(0, 1))
+
+
+@pytest.mark.parametrize(("training", "flush", "events"), [(False, False, 4), (False, True, 6), (True, False, 9)])
+def test_an_iteration_has_no_more_events_than_it_needs(time, on_gpu, training, flush, events):
     """Each costs a GPU more than a microsecond."""
-    marks, make = [], timing.make_clock
-    monkeypatch.setattr(timing, "make_clock", lambda device, count: (marks.append(count), make(device, count))[1])
-    timing.time_window(Steps(time, Exchange(0, 1), training), 5, CPU, Exchange(0, 1))
-    assert marks == [5 * events]
+    window_on_gpu(time, training, flush)
+    assert on_gpu.made == [events]
+    assert on_gpu.recorded == list(range(events))
+
+
+def test_an_event_may_end_one_iteration_and_begin_the_next_where_nothing_is_between(time, on_gpu):
+    assert window_on_gpu(time, training=False).forward_ms == [2, 3, 4]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_work_between_iterations_is_in_none_of_them(time, on_gpu, training):
+    window = window_on_gpu(time, training, flush=True)
+    assert window.forward_ms == [2, 3, 4]
+    assert window.iteration_ms == ([12, 13, 14] if training else [2, 3, 4])
