@@ -17,8 +17,20 @@ CPU = torch.device("cpu")
 
 def preset(**tables: dict[str, Any]) -> Preset:
     """The small preset with other values in some tables."""
+    return Preset.model_validate(_with(tables))
+
+
+def as_toml(**tables: dict[str, Any]) -> str:
+    """The text of a configuration file of that preset."""
+    lines = [
+        (f"[{name}]", *(f"{key} = {value!r}" for key, value in table.items())) for name, table in _with(tables).items()
+    ]
+    return "\n".join(line for table in lines for line in table).replace("'", '"') + "\n"
+
+
+def _with(tables: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     base = {"model": MODEL, "train": TRAIN, "local": LOCAL, "data": {}}
-    return Preset.model_validate({name: table | tables.get(name, {}) for name, table in base.items()})
+    return {name: table | tables.get(name, {}) for name, table in base.items()}
 
 
 def tokens(count: int = 2000, vocab: int = 300) -> np.ndarray:

@@ -1,28 +1,11 @@
 import pytest
-from tests.arms.small import preset
+from tests.arms.small import as_toml, preset
 
 from moebench.arms.config import blocks_of_rank, describe_local, load_config, load_preset, preset_names
 from moebench.cases.matrix import matrix_names
 from moebench.errors import UsageError
 
-WHOLE = """
-[model]
-vocab = 300
-dim = 16
-n_blocks = 4
-n_heads = 2
-seq = 12
-mlp_mult = 2
-[train]
-batch = 4
-budget_seconds = 1.0
-learning_rate = 0.01
-warmup_steps = 2
-final_share = 0.1
-[local]
-classes = 64
-final_frequent = 100
-"""
+WHOLE = as_toml(local={"final_sampled": 50})
 
 
 def test_presets_are_the_published_configuration_and_a_tiny_one_and_no_matrix():
@@ -45,7 +28,7 @@ def test_an_unknown_preset_is_told_the_known_ones():
     [
         ("dim = 16", "dim = 18", "dim 18 must be n_heads 2 times an even number"),
         ("batch = 4", "batch = 0", "train.batch: .*greater than or equal to 1"),
-        ("budget_seconds = 1.0", "budget_seconds = 0.0", "train.budget_seconds: .*greater than 0"),
+        ("budget_seconds = 60.0", "budget_seconds = 0.0", "train.budget_seconds: .*greater than 0"),
         ("classes = 64", "classes = 301", "local classes 301 must not be above vocab 300"),
         ("final_frequent = 100", "final_frequent = 300", "final_frequent 300 must be below vocab 300"),
         ("classes = 64", "unit_blocks = 3", "n_blocks 4 must be a multiple of unit_blocks 3"),

@@ -7,11 +7,11 @@ import pytest
 from tests.arms.small import preset
 
 from moebench.arms.data import TextFacts
-from moebench.arms.load import load_if_arms
-from moebench.arms.report import make_report, write
+from moebench.arms.report import make_report, parse_arms
 from moebench.arms.results import ArmResult
 from moebench.arms.run import ArmsRun, Asked, begin, create_folder
 from moebench.errors import MoebenchError, UsageError
+from moebench.reduce.load import load_report, read_json
 from moebench.reduce.write import to_json
 from moebench.show.arms import print_arms
 from moebench.show.console import make_console
@@ -66,7 +66,7 @@ def shown(report, width: int = 100) -> str:
 def published(tmp_path):
     path = tmp_path / "published.json"
     path.write_text(json.dumps(PUBLISHED))
-    return load_if_arms(path)
+    return parse_arms(path, read_json(path))
 
 
 def test_the_published_report_loads_and_comes_back_unchanged(published):
@@ -117,23 +117,19 @@ def test_a_report_of_one_arm_or_of_none_is_valid_and_shown():
         assert "Partial: interrupted" in shown(made)
 
 
-def test_what_is_no_arms_report_is_left_to_others_and_a_wrong_one_is_named(tmp_path):
-    path = tmp_path / "r.json"
-    for text in ("{", "[]", '{"meta": {}, "cases": []}'):
-        path.write_text(text)
-        assert load_if_arms(path) is None
-    path.write_text(json.dumps(PUBLISHED | {"batch": "eight"}))
-    with pytest.raises(UsageError, match="not a right arms report: batch: Input should be a valid integer"):
-        load_if_arms(path)
-    path.write_text(json.dumps(PUBLISHED | {"schemaVersion": 99}))
+def test_a_wrong_report_is_named_with_key_and_value():
+    path = Path("r.json")
+    with pytest.raises(UsageError, match=r'r\.json: key `batch`, value "eight": input should be a valid integer'):
+        parse_arms(path, PUBLISHED | {"batch": "eight"})
     with pytest.raises(UsageError, match="written by a newer moebench"):
-        load_if_arms(path)
+        parse_arms(path, PUBLISHED | {"schemaVersion": 99})
 
 
-def test_a_report_that_cannot_be_written_is_told(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="the report cannot be written"):
-        write(report(), tmp_path / "file" / "arms.json")
+def test_what_reads_cases_says_that_a_report_of_arms_has_none(tmp_path):
+    path = tmp_path / "arms.json"
+    path.write_text(json.dumps(PUBLISHED))
+    with pytest.raises(UsageError, match="a report of `moebench arms`, which has no cases"):
+        load_report(path)
 
 
 class Trained(ArmsRun):

@@ -9,33 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.arms.small import write_text
+from tests.arms.small import as_toml, write_text
 
-from moebench.arms.load import load_if_arms
-from moebench.arms.report import ArmsReport
+from moebench.arms.report import ArmsReport, parse_arms
+from moebench.reduce.load import read_json
 
-CONFIG = """
-[model]
-vocab = 300
-dim = 16
-n_blocks = 4
-n_heads = 2
-seq = 12
-mlp_mult = 2
-[train]
-batch = 4
-budget_seconds = 600.0
-learning_rate = 0.01
-warmup_steps = 2
-final_share = 0.1
-max_steps = {steps}
-[local]
-classes = 64
-final_frequent = 100
-final_sampled = 0
-[data]
-heldout_share = 0.2
-"""
 SEAM = 4 * 12 * 16 * 2
 
 
@@ -48,7 +26,8 @@ class Place:
         self.data = [word for path in write_text(folder / "text") for word in ("--data", str(path))]
 
     def start(self, steps: int, *arguments: str, resume: bool = False) -> "subprocess.Popen[str]":
-        (self.folder / "mine.toml").write_text(CONFIG.format(steps=steps))
+        config = as_toml(train={"budget_seconds": 600.0, "max_steps": steps}, data={"heldout_share": 0.2})
+        (self.folder / "mine.toml").write_text(config)
         given = [] if resume else ["--config", "mine.toml", "--device", "cpu", *self.data]
         return subprocess.Popen(
             [sys.executable, "-m", "moebench", "arms", *given, *arguments],
@@ -66,9 +45,7 @@ class Place:
         return out, err
 
     def report(self, name: str = "arms.json") -> ArmsReport:
-        found = load_if_arms(self.folder / name)
-        assert found is not None
-        return found
+        return parse_arms(self.folder / name, read_json(self.folder / name))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,3 @@
-from dataclasses import asdict
-
 import pytest
 import torch
 from tests.arms.small import preset
@@ -13,7 +11,7 @@ PUBLISHED = load_preset("l40s").model
 
 def test_byte_model_gives_every_published_number():
     modeled = step_bytes(PUBLISHED, batch=8)
-    assert asdict(modeled) == {
+    assert modeled.model_dump() == {
         "activation_bytes_per_seam": 4_194_304,
         "seams": 15,
         "e2e_per_step": 125_829_120,

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from moebench.arms.config import Arm, Mode, Preset, load_preset
 from moebench.arms.data import Text, default_cache, prepare
-from moebench.arms.report import write
 from moebench.arms.results import ArmResult, Said
 from moebench.arms.run import ArmsRun, Asked, begin, create_folder
 from moebench.arms.traffic import block_parameters
 from moebench.errors import MoebenchError
+from moebench.reduce.write import write_report
 from moebench.show.arms import print_arms
 from moebench.show.console import make_console
 
@@ -123,7 +123,7 @@ def full(options: argparse.Namespace, preset: Preset, text: Text) -> None:
     begin(folder, asked)
     run = ArmsRun(folder, asked, text, Quiet())
     run.execute()
-    write(run.report(), options.out)
+    write_report(run.report(), options.out)
     print_arms(run.report(), make_console(width=120))
 
 

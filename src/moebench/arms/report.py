@@ -1,7 +1,6 @@
 """The arms report: the published keys in their order, then ours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from math import exp, log
 from pathlib import Path
 from statistics import fmean
@@ -13,28 +12,13 @@ from moebench.arms.config import Mode, Preset, describe_local
 from moebench.arms.data import TextFacts
 from moebench.arms.results import ArmResult
 from moebench.arms.schedule import describe_optimizer
-from moebench.arms.traffic import step_bytes
-from moebench.errors import UsageError
-from moebench.rank.trace import Environment, write_atomically
+from moebench.arms.traffic import StepBytes, step_bytes
+from moebench.rank.trace import Environment
+from moebench.reduce.load import as_model
 from moebench.reduce.ratio import paired_ratio
 from moebench.reduce.schema import Number, Open
-from moebench.reduce.write import to_json
 
 SCHEMA_VERSION = 1
-
-
-class Bytes(Open):
-    """Modeled bytes of one step, every block on a device of its own."""
-
-    activation_bytes_per_seam: int
-    seams: int
-    e2e_per_step: int
-    local_per_step: int
-    e2e_allreduce_per_step: int
-    e2e_allreduce_non_embed: int
-    params: int
-    params_non_embed: int
-    embed_share: Number
 
 
 class BothArms(Open):
@@ -79,7 +63,7 @@ class ArmsReport(Open):
     budget_seconds: Number
     device: str
     gpu: str | None
-    bytes: Bytes
+    bytes: StepBytes
     arms: BothArms
     traffic_ratio_e2e_over_local: Number | None
 
@@ -97,6 +81,11 @@ class ArmsReport(Open):
     seed: int | None = None
     repeats: Repeats | None = None
     environment: Environment | None = None
+
+
+def parse_arms(path: Path, raw: dict[str, Any]) -> ArmsReport:
+    """The report in the JSON object of a file. Raises UsageError where it is not right, or from a newer moebench."""
+    return as_model(path, raw, ArmsReport, SCHEMA_VERSION)
 
 
 def make_report(
@@ -123,7 +112,7 @@ def make_report(
         budget_seconds=preset.train.budget_seconds,
         device="cuda" if on_gpu else "cpu",
         gpu=(environment or {}).get("hardware") if on_gpu else None,
-        bytes=Bytes(**asdict(modeled)),
+        bytes=modeled,
         arms=BothArms(**chosen),
         traffic_ratio_e2e_over_local=modeled.traffic_ratio if modeled.seams else None,
         schemaVersion=SCHEMA_VERSION,
@@ -145,16 +134,6 @@ def make_report(
         repeats=_repeats(results, runs) if len(results) > 1 else None,
         environment=environment,
     )
-
-
-def write(report: ArmsReport, path: Path) -> None:
-    """Write atomically. Raises UsageError where that cannot be done."""
-    try:
-        write_atomically(path, to_json(report))
-    except OSError as error:
-        raise UsageError(
-            f"{path}: the report cannot be written: {error.strerror}. Make room, or choose another place with -o FILE."
-        ) from error
 
 
 def _median(results: Sequence[ArmResult]) -> ArmResult:

@@ -3,9 +3,8 @@
 Every block stands on a device of its own: what is between two blocks is a seam.
 """
 
-from dataclasses import dataclass
-
 from moebench.arms.config import ModelConfig
+from moebench.reduce.schema import Number, Open
 
 STREAM_BYTES = 2
 """The residual stream is bf16 wherever it crosses a seam, on every device."""
@@ -28,9 +27,8 @@ def parameters(config: ModelConfig) -> int:
     return embedding_parameters(config) + config.n_blocks * block_parameters(config) + config.dim
 
 
-@dataclass(frozen=True)
-class StepBytes:
-    """The modeled bytes of one step, under the published names."""
+class StepBytes(Open):
+    """The modeled bytes of one step, every block on a device of its own, under the published names."""
 
     activation_bytes_per_seam: int
     seams: int
@@ -40,7 +38,7 @@ class StepBytes:
     e2e_allreduce_non_embed: int
     params: int
     params_non_embed: int
-    embed_share: float
+    embed_share: Number
 
     @property
     def traffic_ratio(self) -> float:

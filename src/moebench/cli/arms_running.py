@@ -6,7 +6,6 @@ from typing import Any, cast, get_args
 
 from pydantic import ValidationError
 
-from moebench.arms import report as reports
 from moebench.arms.config import (
     ARMS,
     NEED_HEAD,
@@ -27,6 +26,7 @@ from moebench.inert import quoted
 from moebench.launch.interrupts import handle_interrupts
 from moebench.launch.lock import locked
 from moebench.reading import first_problem
+from moebench.reduce.write import check_place, write_report
 from moebench.show.arms import print_arms
 from moebench.show.console import make_console
 from moebench.show.layout import paragraph
@@ -83,8 +83,7 @@ def ask(flags: Flags) -> Asked:
 
 def execute(out: Path, asked: Asked | None) -> int:
     """Train, write the report, show it; the exit status. None: go on with the run of this report."""
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise UsageError(f"-o {out}: not a place for a file. Give the name of a file in a folder that is there.")
+    check_place(out)
     folder = out.absolute().with_name(out.name.removesuffix(".json") + ".run")
     given = asked or load_asked(folder)
     progress = ArmsProgress(make_console(stderr=True), given)
@@ -103,7 +102,7 @@ def execute(out: Path, asked: Asked | None) -> int:
             except KeyboardInterrupt:
                 run.stopping = run.stopping or "interrupted at once"
         report = run.report(None if failure is None else str(failure))
-        reports.write(report, out)
+        write_report(report, out)
     if failure is not None:
         raise failure
     console = make_console()

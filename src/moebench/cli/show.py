@@ -35,11 +35,12 @@ def show(
 
     `moebench show --explain iterationMS`, `moebench show runs/monday --explain 'mok-*-ep8-bf16-*-i4-*'`
     """
+    from moebench.arms.report import ArmsReport, parse_arms
     from moebench.errors import UsageError
     from moebench.reduce.find import latest_report, report_path
-    from moebench.reduce.load import load_report
+    from moebench.reduce.load import is_arms, parse_report, read_json
     from moebench.reduce.write import to_json
-    from moebench.show.arms import show_if_arms
+    from moebench.show.arms import print_arms
     from moebench.show.console import make_console
     from moebench.show.explain import explain
     from moebench.show.layout import paragraph
@@ -51,12 +52,14 @@ def show(
         explain(what, report, make_console())
         return
     path = latest_report(Path.cwd()) if report is None else report_path(report)
-    if show_if_arms(path, make_console(), as_json=as_json):
-        return
-    loaded = load_report(path)
+    raw = read_json(path)
+    loaded = parse_arms(path, raw) if is_arms(raw) else parse_report(path, raw)
     if as_json:
         typer.echo(to_json(loaded), nl=False)
+        return
+    console = make_console()
+    paragraph(console, f"Report: {path}", style="dim")
+    if isinstance(loaded, ArmsReport):
+        print_arms(loaded, console)
     else:
-        console = make_console()
-        paragraph(console, f"Report: {path}", style="dim")
         print_report(loaded, console)

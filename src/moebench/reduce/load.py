@@ -2,16 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from moebench.errors import UsageError
 from moebench.inert import quoted
 from moebench.reading import MIB, first_unportable
 from moebench.reduce.schema import SCHEMA_VERSION, Report
 
+Made = TypeVar("Made", bound=BaseModel)
+
 MOST_BYTES = 512 * MIB
+
+_KEYS_OF_ARMS = {"config", "bytes", "arms"}
 
 _AGAIN = "Make the report again with `moebench reduce RUN`, or fetch the file again"
 
@@ -24,6 +28,23 @@ def load_report(path: Path | str) -> Report:
     cannot hold: numbers that are not finite or over 64 bits, halves of characters, nesting without end.
     """
     path = Path(path)
+    return parse_report(path, read_json(path))
+
+
+def parse_report(path: Path, raw: dict[str, Any]) -> Report:
+    """The report in the JSON object of a file; raises UsageError as `load_report` does."""
+    if is_arms(raw):
+        raise UsageError(f"{path}: a report of `moebench arms`, which has no cases. `moebench show {path}` draws it.")
+    return as_model(path, raw, Report, SCHEMA_VERSION)
+
+
+def is_arms(raw: dict[str, Any]) -> bool:
+    """Whether a report is one of `moebench arms`: see `moebench.arms.report`."""
+    return raw.keys() >= _KEYS_OF_ARMS
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; raises UsageError as `load_report` does."""
     raw = _read_json(path)
     found = first_unportable(raw)
     if found is not None:
@@ -31,12 +52,17 @@ def load_report(path: Path | str) -> Report:
         raise UsageError(f"{path}: key `{quoted(key)}`, value {_shown(value)}: {wrong}. {_AGAIN}.")
     if not isinstance(raw, dict):
         raise UsageError(f"{path}: a report is a JSON object, this is {_shown(raw)}. {_AGAIN}.")
-    _refuse_newer(path, raw)
+    return raw
+
+
+def as_model(path: Path, raw: dict[str, Any], kind: type[Made], newest: int) -> Made:
+    """A kind of report, up to its newest version; raises UsageError as `load_report` does."""
+    _refuse_newer(path, raw, newest)
     try:
-        return Report.model_validate(raw)
+        return kind.model_validate(raw)
     except ValidationError as error:
-        problem = _problem(error, raw)
-        raise UsageError(f"{path}: {problem} `moebench schema` prints what a report holds.") from error
+        hint = " `moebench schema` prints what a report holds." if kind is Report else ""
+        raise UsageError(f"{path}: {_problem(error, raw)}{hint}") from error
 
 
 def _read_json(path: Path) -> Any:
@@ -70,14 +96,14 @@ def _read_json(path: Path) -> Any:
         raise UsageError(f"{path}: not a report: its JSON cannot be read ({quoted(error)}). {_AGAIN}.") from error
 
 
-def _refuse_newer(path: Path, raw: dict[str, Any]) -> None:
-    version = raw.get("schemaVersion", SCHEMA_VERSION)
+def _refuse_newer(path: Path, raw: dict[str, Any], newest: int) -> None:
+    version = raw.get("schemaVersion", newest)
     if isinstance(version, bool) or not isinstance(version, int):
         raise UsageError(f"{path}: key `schemaVersion`, value {_shown(version)}: must be an integer. {_AGAIN}.")
-    if version > SCHEMA_VERSION:
+    if version > newest:
         raise UsageError(
             f"{path}: key `schemaVersion`, value {version}: written by a newer moebench; this one reads up "
-            f"to {SCHEMA_VERSION}. Upgrade moebench to read it."
+            f"to {newest}. Upgrade moebench to read it."
         )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from moebench.errors import UsageError
 from moebench.rank.trace import write_atomically
-from moebench.reduce.schema import Open, Report
+from moebench.reduce.schema import Open
 
 
 def to_json(report: Open) -> str:
@@ -13,15 +13,18 @@ def to_json(report: Open) -> str:
     return json.dumps(report.model_dump(mode="json", exclude_unset=True), indent=1, allow_nan=False) + "\n"
 
 
-def write_report(report: Report, path: Path) -> None:
-    """Write a report file atomically, in a folder that exists. Raises UsageError where it cannot be written.
-
-    What exists and is no regular file, such as a device, is never replaced.
-    """
+def check_place(path: Path) -> None:
+    """Raises UsageError where a report cannot be put: what exists and is no regular file, such as a device, is never
+    replaced, and no folder is made."""
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise UsageError(f"{path}: not a regular file, so it is not replaced. Give the name of a file with -o FILE.")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} is not there. Make it, or give another place with -o FILE.")
+
+
+def write_report(report: Open, path: Path) -> None:
+    """Write a report file atomically. Raises UsageError where it cannot be written."""
+    check_place(path)
     try:
         write_atomically(path, to_json(report))
     except OSError as error:

@@ -1,34 +1,18 @@
 """What `show` prints of an arms report: the two arms side by side, ratios, loss curves, and what is to be known."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from moebench.arms.load import load_if_arms
 from moebench.arms.report import ArmsReport, compare
 from moebench.arms.results import CURVE_POINTS, ArmResult
-from moebench.reduce.write import to_json
 from moebench.show.curves import plot
 from moebench.show.layout import Cell, Column, Section, paragraph, print_sections, title
 from moebench.show.text import ABSENT, figure, ratio
 
 _COLUMNS = [Column("e2e", 0), Column("local", 0), Column("local vs e2e", 0)]
 _STYLES = {"e2e": "cyan", "local": "magenta"}
-
-
-def show_if_arms(path: Path, console: Console, *, as_json: bool) -> bool:
-    """Print the report in a file if it is one of arms; whether it is. Raises UsageError where it is not right."""
-    report = load_if_arms(path)
-    if report is None:
-        return False
-    if as_json:
-        print(to_json(report), end="")
-    else:
-        paragraph(console, f"Report: {path}", style="dim")
-        print_arms(report, console)
-    return True
 
 
 def print_arms(report: ArmsReport, console: Console) -> None:
