@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from tests.arms.small import as_toml, preset
 
@@ -5,6 +7,7 @@ from moebench.arms.config import blocks_of_rank, describe_local, load_config, lo
 from moebench.cases.matrix import matrix_names
 from moebench.errors import UsageError
 
+EPOCHS = Path(__file__).parent.parent / "perf" / "arms_epochs.toml"
 WHOLE = as_toml(local={"final_sampled": 50})
 
 
@@ -16,6 +19,13 @@ def test_presets_are_the_published_configuration_and_a_tiny_one_and_no_matrix():
         ("vocab", 151936), ("dim", 512), ("n_blocks", 16), ("n_heads", 8), ("seq", 512), ("mlp_mult", 4)
     ]  # fmt: skip
     assert (published.train.batch, published.train.budget_seconds) == (8, 3600)
+
+
+def test_the_preset_that_repeats_its_text_decays_as_much_an_epoch_as_what_was_measured():
+    measured = load_config(EPOCHS).train
+    ours, steps = load_preset("l40s").train, {"measured": 68_874 / 1024, "l40s": 2.5e6 / 4096}
+    an_epoch = ours.learning_rate * ours.weight_decay * steps["l40s"]
+    assert an_epoch == pytest.approx(measured.learning_rate * measured.weight_decay * steps["measured"], rel=0.15)
 
 
 def test_an_unknown_preset_is_told_the_known_ones():

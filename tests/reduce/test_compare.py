@@ -152,8 +152,10 @@ ROUTING = {"imbalance": [1.0], "maxRowsReceived": 1, "minRowsReceived": 1, "remo
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ({"shape": {"T": 32}}, "shape differs: T=64 D=128 E=16 K=2 S=None in A, T=32 D=128"),
-        ({"layers": 2}, "work differs: "),
+        ({"shape": {"T": 32}}, "shape differs: T=64 D=128 E=16 K=2 in A, T=32 D=128"),
+        ({"layers": 2}, "layers differs: 1 in A, 2 in B"),
+        ({"precision": "bf16"}, "precision differs: mxfp8 in A, bf16 in B"),
+        ({"profile": "A"}, "profile differs: none in A, A in B"),
         ({"implementation": "library"}, "implementation differs: portable in A, library in B"),
         ({"estimator": "median"}, "estimator differs: mean in A, median in B"),
         ({"routing": {"sha256": "b", **ROUTING}}, "routing differs: a in A, b in B"),
@@ -171,7 +173,7 @@ def test_packing_cases_need_equal_profiles_and_stale_ones_of_the_old_report_do_n
     packed = case(OLD, category="packing", profile="A", layers=2)
     one, other = (report(packed, meta={"profiles": {"A": profile}}) for profile in ([1.5, 0.5], [1.5, 0.75]))
     (found,) = compare_reports(one, other, 0.03).not_compared
-    assert found.why == "profile differs: 1.5 0.5 in A, 1.5 0.75 in B"
+    assert found.why == "imbalances of the profile differs: 1.5 0.5 in A, 1.5 0.75 in B"
     assert why_not(case(OLD, stale="windows was 3, is 5"), case(OLD)) == "stale in A: windows was 3, is 5"
 
 

@@ -135,10 +135,15 @@ def _identity(meta: Meta, row: CaseRow) -> dict[str, str | None]:
     """What must be equal, by name."""
     profile = (meta.profiles or {}).get(row.profile or "")
     return {
-        "work": f"{row.backend} {row.mode} ep{row.ep} {row.precision} {row.pipeline} {row.category} F={row.F} "
-        f"imbalance {row.imbalance:g} profile {row.profile} layers {row.layers}",
+        **{
+            name: str(getattr(row, name))
+            for name in ("backend", "mode", "ep", "precision", "pipeline", "category", "F")
+        },
+        "imbalance": f"{row.imbalance:g}",
+        "profile": row.profile or "none",
+        "layers": str(row.layers),
         "shape": shape_text(meta, row),
-        "profile": None if profile is None else " ".join(f"{imbalance:g}" for imbalance in profile),
+        "imbalances of the profile": None if profile is None else " ".join(f"{imbalance:g}" for imbalance in profile),
         "routing": None if row.routing is None else row.routing.sha256,
         "implementation": row.implementation,
         "estimator": row.estimator,

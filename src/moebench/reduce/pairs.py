@@ -108,7 +108,7 @@ def shape_text(meta: Meta, row: CaseRow) -> str:
     sizes = {"T": meta.T, "D": meta.D, "E": meta.E, "K": meta.K, "S": meta.sharedExperts}
     if row.shape is not None:
         sizes |= {key: size for key, size in row.shape.model_dump(exclude_unset=True).items() if key in sizes}
-    return " ".join(f"{axis}={size}" for axis, size in sizes.items())
+    return " ".join(f"{axis}={size}" for axis, size in sizes.items() if size is not None)
 
 
 def _sha256(row: CaseRow) -> str | None:
